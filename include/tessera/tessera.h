@@ -1,0 +1,356 @@
+/* Tessera: attention and matrix products whose output bits do not depend on how the work was scheduled.
+ *
+ * This is the whole C interface. Rules that hold everywhere:
+ *   - Nothing here allocates, synchronises, prints, exits or keeps hidden state. Scratch memory is the caller's
+ *     `workspace`, whose size a query returns.
+ *   - Every call returns a tessera_status and, if `error` is not NULL, fills it with one sentence
+ *     ("<argument>: got X; allowed Y; do Z"). On failure no output byte has been written, unless the code is
+ *     TESSERA_DEVICE.
+ *   - Strides and offsets are 64-bit and count elements, unless the name says bytes.
+ *   - What the bits depend on is written in docs/contract.md; rule numbers (R1...) below refer to it.
+ *   - Inputs inside the declared lengths must be finite. Bytes outside the lengths, masked keys, page tails and padding
+ *     are never used: they may hold anything, NaN included.
+ *
+ * Thread safety: all functions are re-entrant; two calls must not share a workspace or an output at the same time.
+ */
+#ifndef TESSERA_TESSERA_H_
+#define TESSERA_TESSERA_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TESSERA_API __attribute__((visibility("default")))
+#else
+#define TESSERA_API
+#endif
+
+/* ---------------------------------------------------------------- status */
+
+typedef enum tessera_status {
+  TESSERA_OK = 0,
+  TESSERA_INVALID_ARGUMENT = 1,    /* the description contradicts itself or is out of range */
+  TESSERA_UNSUPPORTED = 2,         /* valid, but no kernel of this build covers it */
+  TESSERA_WORKSPACE_TOO_SMALL = 3, /* workspace is NULL, too small or not 64-byte aligned */
+  TESSERA_IO = 4,
+  TESSERA_BAD_FILE = 5,
+  TESSERA_DEVICE = 6,              /* the CUDA runtime or driver reported an error */
+  TESSERA_INTERNAL = 7
+} tessera_status;
+
+typedef struct tessera_error {
+  tessera_status code;
+  char text[1020]; /* NUL-terminated UTF-8 sentence */
+} tessera_error;
+
+/* ---------------------------------------------------------------- execution */
+
+/* Threads for CPU kernels, supplied by the caller: runs task(arg, i, thread) for every i in [0, num_tasks), in any
+ * order, with 0 <= thread < num_threads, and returns when all are done. The results never depend on it. */
+typedef struct tessera_executor {
+  void* context;
+  int32_t num_threads; /* >= 1 */
+  void (*parallel_for)(void* context, int64_t num_tasks, void (*task)(void* arg, int64_t index, int32_t thread),
+                       void* arg);
+} tessera_executor;
+
+/* Where a call runs. CPU kernels use `executor` (NULL: the calling thread only); CUDA kernels enqueue on `cuda_stream`
+ * (a cudaStream_t; NULL is the default stream) and return at once. */
+typedef struct tessera_stream {
+  const tessera_executor* executor;
+  void* cuda_stream;
+} tessera_stream;
+
+/* ---------------------------------------------------------------- attention: the problem */
+
+typedef enum tessera_dtype { TESSERA_F32 = 0, TESSERA_F16 = 1, TESSERA_BF16 = 2 } tessera_dtype;
+
+/* A tensor of shape (batch, token, head, dim). Packed variable-length tensors have stride_batch = 0 and take the first
+ * token of sequence b from cu_seqlens[b]. BSHD: stride_token = heads * dim, stride_head = dim. BHSD: stride_head =
+ * seqlen * dim, stride_token = dim. Paged pools: stride_batch is the stride between pages. */
+typedef struct tessera_tensor {
+  void* data;
+  int64_t stride_batch;
+  int64_t stride_token;
+  int64_t stride_head;
+  int64_t stride_dim; /* 1; other values are refused by kernels that need contiguous rows */
+} tessera_tensor;
+
+/* One fp32 scalar per (sequence, query token, query head). data == NULL: not wanted. */
+typedef struct tessera_row_scalars {
+  float* data;
+  int64_t stride_batch; /* 0 for packed variable-length Q */
+  int64_t stride_token;
+  int64_t stride_head;
+} tessera_row_scalars;
+
+/* Bytes of the K/V rows of a segment. */
+typedef enum tessera_kv_format {
+  TESSERA_KV_DENSE = 0,       /* elements of the problem's dtype */
+  TESSERA_KV_FP8_V32_656 = 1, /* DeepSeek-V3.2 row: 512 e4m3, 4 fp32 scales, 64 bf16 */
+  TESSERA_KV_FP8_V4_584 = 2   /* DeepSeek-V4 page: 448 e4m3 + 64 bf16 per row, scale footer */
+} tessera_kv_format;
+
+/* Custom visibility bits, for tree decoding. Bit (j & 7) of byte data[b * stride_batch + head * stride_head +
+ * i * stride_row + (j >> 3)] says whether query token i sees the j-th of the covered keys; the covered keys are the last
+ * num_keys keys of the sequence (num_keys < 0: all of them), keys before them are not affected. Combined (AND) with
+ * causal and window. Strides are in bytes; 0 broadcasts. data == NULL: no custom mask. */
+typedef struct tessera_bit_mask {
+  const uint8_t* data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_row;
+  int64_t num_keys;
+} tessera_bit_mask;
+
+/* One ordered part of the keys with its own index space, mask and layout (R10). */
+typedef struct tessera_kv_segment {
+  tessera_tensor k; /* (batch, token, num_heads_kv, head_dim_qk) or a page pool (page, slot, head, dim) */
+  tessera_tensor v; /* (batch, token, num_heads_kv, head_dim_v)  or a page pool; own strides; may alias k */
+  tessera_kv_format format;
+
+  /* Length of sequence b, first that applies: seqlens_k[b]; cu_seqlens_k[b+1] - cu_seqlens_k[b]; seqlen_k. */
+  int64_t seqlen_k;            /* also the upper bound of seqlens_k */
+  const int32_t* seqlens_k;    /* [batch] used lengths, or NULL */
+  const int32_t* cu_seqlens_k; /* [batch + 1] first token of each sequence in packed K/V, or NULL */
+
+  /* Paged K/V: page_table[b * page_table_stride + j / page_size] is the page of key j. NULL: not paged. */
+  const int32_t* page_table;
+  int64_t page_table_stride;
+  int32_t page_size; /* >= 1 */
+  int64_t num_pages; /* pages in the pool; table entries in use are checked against it */
+
+  /* Visibility (R2). Query token i of a sequence stands at key position p = position0 + i, where position0 is
+   * q_positions[b], or seqlen_k(b) - seqlen_q(b) when q_positions is NULL (aligned bottom-right).
+   * Key j is visible iff all that are set hold: causal: j <= p; window_left >= 0: j >= p - window_left;
+   * window_right >= 0: j <= p + window_right; compress_ratio r > 0: j < (p + 1) / r (then causal and windows are off).
+   * A sliding window of W keys that counts the query's own token is window_left = W - 1. */
+  int32_t causal;
+  int64_t window_left;  /* -1: unlimited */
+  int64_t window_right; /* -1: unlimited */
+  int32_t compress_ratio;
+  const int32_t* q_positions; /* [batch] or NULL */
+  tessera_bit_mask mask;
+
+  /* Gathered keys: indices[token * indices_stride + t], t < topk (or topk_lens[token]); -1 is no key. NULL: all keys. */
+  const int32_t* indices;
+  int64_t indices_stride;
+  int32_t topk;
+  const int32_t* topk_lens;
+} tessera_kv_segment;
+
+enum { TESSERA_MAX_SEGMENTS = 4 };
+
+typedef enum tessera_output_mode {
+  TESSERA_OUTPUT_NORMALIZED = 0,  /* O = softmax(S) V, in o_dtype */
+  TESSERA_OUTPUT_UNNORMALIZED = 1 /* the state (O, row_max_log2, row_sum) before R9, O in fp32; sinks must be NULL */
+} tessera_output_mode;
+
+/* The complete description of one attention call. Zero-initialise, set struct_size, fill what applies. */
+typedef struct tessera_fmha_params {
+  size_t struct_size; /* sizeof(tessera_fmha_params) */
+
+  tessera_dtype dtype;   /* of Q, K, V */
+  tessera_dtype o_dtype; /* dtype or TESSERA_F32 */
+  int32_t head_dim_qk;
+  int32_t head_dim_v;
+  int32_t num_heads_q;
+  int32_t num_heads_kv; /* divides num_heads_q; query head h reads K/V head h / (num_heads_q / num_heads_kv) */
+  int64_t batch;        /* sequences */
+
+  tessera_tensor q; /* (batch, token, num_heads_q, head_dim_qk) */
+  int64_t seqlen_q; /* tokens per sequence, or the upper bound when cu_seqlens_q or seqlens_q is given */
+  const int32_t* cu_seqlens_q; /* [batch + 1] or NULL */
+  const int32_t* seqlens_q;    /* [batch] used lengths, or NULL */
+
+  int32_t num_segments; /* 1 .. TESSERA_MAX_SEGMENTS */
+  tessera_kv_segment segments[TESSERA_MAX_SEGMENTS];
+
+  float softmax_scale;       /* > 0, finite; usually 1 / sqrt(head_dim_qk) */
+  float softcap;             /* 0: off; else s := softcap * tanh(s * softmax_scale / softcap) */
+  const float* alibi_slopes; /* [num_heads_q] or NULL: s += slope * (j - p) in natural units */
+  const float* sinks;        /* [num_heads_q] or NULL: one more term exp(sink) in the denominator only (R9);
+                                natural units, not scaled; -inf: no effect, +inf: O = 0 */
+
+  tessera_output_mode output_mode;
+  tessera_tensor o; /* (batch, token, num_heads_q, head_dim_v) */
+  /* Natural log of the sum of exp(s) over visible keys, sink excluded; -inf when no key is visible. */
+  tessera_row_scalars lse_natural_no_sink;
+  tessera_row_scalars row_max_log2; /* un-normalised mode: m - b, integer-valued, -inf when empty (R8, R9) */
+  tessera_row_scalars row_sum;      /* un-normalised mode: l, +0 when empty */
+
+  /* Split-KV: only chunks [chunk_begin, chunk_end) of the one segment; chunk_end = 0: all. Un-normalised mode only.
+   * The range must be one chunk, a prefix of a superchunk, or a prefix of all superchunks: what the chain of R8 itself
+   * would merge. Merge the states with tessera_fmha_merge. */
+  int64_t chunk_begin;
+  int64_t chunk_end;
+
+  const char* force_kernel; /* name from tessera_kernel_name(), or NULL: first supported row of the registry */
+} tessera_fmha_params;
+
+/* ---------------------------------------------------------------- attention: the calls */
+
+/* The kernel that tessera_fmha_run would use. Looks at shapes, strides and at which pointers are NULL; reads no memory
+ * behind them. TESSERA_UNSUPPORTED names the nearest registry row and the field that differs. */
+TESSERA_API tessera_status tessera_fmha_select(const tessera_fmha_params* params, const char** kernel_name,
+                                               tessera_error* error);
+
+/* Bytes of workspace for tessera_fmha_run with this many CPU threads (ignored by CUDA kernels). */
+TESSERA_API tessera_status tessera_fmha_workspace_size(const tessera_fmha_params* params, int32_t num_threads,
+                                                       size_t* bytes, tessera_error* error);
+
+/* O, LSE and states as described by `params`. `workspace` is 64-byte aligned. CPU kernels check every length, page and
+ * index before they write; CUDA kernels treat out-of-range device values as absent keys. */
+TESSERA_API tessera_status tessera_fmha_run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes,
+                                            const tessera_stream* stream, tessera_error* error);
+
+/* The contract identity of the bits, for example "tessera-0/cpu-fma32/f32/d64". Writes at most `capacity` bytes,
+ * NUL included; *length is the length without NUL. */
+TESSERA_API tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params, char* text, size_t capacity,
+                                                    size_t* length, tessera_error* error);
+
+/* Keys per chunk (R0's C) for this problem: split boundaries are its multiples. */
+TESSERA_API tessera_status tessera_fmha_chunk_keys(const tessera_fmha_params* params, int64_t* keys,
+                                                   tessera_error* error);
+
+/* The chain of R8 over num_states un-normalised states of the same rows, in the order given: state t of row
+ * (token, head) is o[t * o.stride_batch + token * o.stride_token + head * o.stride_head ...] and likewise for the
+ * scalars. Empty states (row_max_log2 = -inf, row_sum = 0) are the identity whatever bytes their O holds.
+ * Output: a state again (un-normalised mode) or the finished row with sink, dtype and LSE (R9). */
+typedef struct tessera_merge_params {
+  size_t struct_size;
+  tessera_dtype dtype; /* selects b of R0: the dtype of the Q, K, V that made the states */
+  tessera_dtype o_dtype;
+  int32_t head_dim_qk;
+  int32_t head_dim_v;
+  int32_t num_heads_q;
+  int64_t num_rows; /* tokens */
+  int64_t num_states;
+  tessera_tensor o_states; /* fp32; stride_batch steps from state to state */
+  tessera_row_scalars row_max_log2_states;
+  tessera_row_scalars row_sum_states;
+  const float* sinks;
+  tessera_output_mode output_mode;
+  tessera_tensor o;
+  tessera_row_scalars lse_natural_no_sink;
+  tessera_row_scalars row_max_log2;
+  tessera_row_scalars row_sum;
+  const char* force_kernel;
+} tessera_merge_params;
+
+TESSERA_API tessera_status tessera_fmha_merge(const tessera_merge_params* params, const tessera_stream* stream,
+                                              tessera_error* error);
+
+/* ---------------------------------------------------------------- matrix products (rules M1..M5) */
+
+/* Type of a stored weight matrix; the numbers are those of GGUF. */
+typedef enum tessera_weight_type {
+  TESSERA_WEIGHT_F32 = 0,
+  TESSERA_WEIGHT_F16 = 1,
+  TESSERA_WEIGHT_Q4_0 = 2,
+  TESSERA_WEIGHT_Q4_1 = 3,
+  TESSERA_WEIGHT_Q5_0 = 6,
+  TESSERA_WEIGHT_Q5_1 = 7,
+  TESSERA_WEIGHT_Q8_0 = 8,
+  TESSERA_WEIGHT_Q4_K = 12,
+  TESSERA_WEIGHT_Q5_K = 13,
+  TESSERA_WEIGHT_Q6_K = 14,
+  TESSERA_WEIGHT_BF16 = 30
+} tessera_weight_type;
+
+/* Size of the packed form of an (n, k) matrix: rows in groups of 16, interleaved along k. */
+TESSERA_API tessera_status tessera_gemm_packed_size(tessera_weight_type type, int64_t n, int64_t k, size_t* bytes,
+                                                    tessera_error* error);
+
+/* Packs rows [row_begin, row_end) of an (n, k) matrix, given in GGUF's row layout at `rows` (first row = row_begin),
+ * into `packed` (64-byte aligned). row_begin is a multiple of 16; row_end too, or n. Moves bytes, rounds nothing. */
+TESSERA_API tessera_status tessera_gemm_pack(tessera_weight_type type, int64_t n, int64_t k, int64_t row_begin,
+                                             int64_t row_end, const void* rows, size_t rows_bytes, void* packed,
+                                             size_t packed_bytes, tessera_error* error);
+
+/* One row of a packed matrix as fp32 (embedding lookup): dst[k]. */
+TESSERA_API tessera_status tessera_gemm_unpack_row(tessera_weight_type type, int64_t n, int64_t k, const void* packed,
+                                                   int64_t row, float* dst, tessera_error* error);
+
+typedef struct tessera_gemm_weight {
+  tessera_weight_type type;
+  int64_t n;          /* output features */
+  const void* packed; /* from tessera_gemm_pack */
+  const float* bias;  /* [n] or NULL; added last (M5) */
+  float* y;           /* (m, n), fp32 */
+  int64_t stride_y;   /* elements between rows of y */
+} tessera_gemm_weight;
+
+/* y_w = x W_w^T + bias_w for up to TESSERA_MAX_GEMM_WEIGHTS matrices that share x (m, k), fp32. A row of y has the same
+ * bits whatever m, the other rows, the other matrices, the threads and the instruction set. */
+enum { TESSERA_MAX_GEMM_WEIGHTS = 4 };
+typedef struct tessera_gemm_params {
+  size_t struct_size;
+  int64_t m;
+  int64_t k;
+  const float* x;
+  int64_t stride_x;
+  int32_t num_weights;
+  tessera_gemm_weight weights[TESSERA_MAX_GEMM_WEIGHTS];
+  const char* force_kernel;
+} tessera_gemm_params;
+
+TESSERA_API tessera_status tessera_gemm_workspace_size(const tessera_gemm_params* params, int32_t num_threads,
+                                                       size_t* bytes, tessera_error* error);
+TESSERA_API tessera_status tessera_gemm_run(const tessera_gemm_params* params, void* workspace, size_t workspace_bytes,
+                                            const tessera_stream* stream, tessera_error* error);
+
+/* ---------------------------------------------------------------- row operations (rules E1..E3), fp32 rows */
+
+/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, over `dim` elements (E1). y may alias x. */
+TESSERA_API tessera_status tessera_rms_norm(int64_t rows, int64_t dim, const float* x, int64_t stride_x,
+                                            const float* weight, float eps, float* y, int64_t stride_y,
+                                            const tessera_stream* stream, tessera_error* error);
+
+/* y[r] = silu(gate[r]) * up[r] (E2). y may alias gate or up. */
+TESSERA_API tessera_status tessera_swiglu(int64_t rows, int64_t dim, const float* gate, int64_t stride_gate,
+                                          const float* up, int64_t stride_up, float* y, int64_t stride_y,
+                                          const tessera_stream* stream, tessera_error* error);
+
+typedef enum tessera_rope_pairing {
+  TESSERA_ROPE_INTERLEAVED = 0, /* (x[2i], x[2i+1]); GGUF "NORM": llama */
+  TESSERA_ROPE_HALVES = 1       /* (x[i], x[i + rotary_dim / 2]); GGUF "NEOX": qwen */
+} tessera_rope_pairing;
+
+/* Rotates the first rotary_dim elements of every head in place (E3). x: (rows, num_heads, head_dim);
+ * cos_table, sin_table: (max position + 1, rotary_dim / 2); positions: [rows]. */
+TESSERA_API tessera_status tessera_rope(int64_t rows, int32_t num_heads, int32_t head_dim, int32_t rotary_dim,
+                                        tessera_rope_pairing pairing, const int32_t* positions, const float* cos_table,
+                                        const float* sin_table, int64_t num_positions, float* x, int64_t stride_row,
+                                        int64_t stride_head, const tessera_stream* stream, tessera_error* error);
+
+/* ---------------------------------------------------------------- registry */
+
+typedef enum tessera_operation { TESSERA_OP_FMHA = 0, TESSERA_OP_MERGE = 1, TESSERA_OP_GEMM = 2 } tessera_operation;
+
+/* Kernels of this build in priority order. `available` says whether this machine can run it; `reason` why not. */
+typedef struct tessera_kernel_info {
+  const char* name;       /* for example "cpu_fmha_avx512" */
+  const char* arithmetic; /* contract arithmetic, for example "cpu-fma32" */
+  const char* summary;    /* one line: dtypes, head dims, features */
+  tessera_operation operation;
+  int32_t available;
+  const char* reason;
+} tessera_kernel_info;
+
+TESSERA_API int32_t tessera_kernel_count(void);
+TESSERA_API tessera_status tessera_kernel_get(int32_t index, tessera_kernel_info* info, tessera_error* error);
+
+/* "0.1.0" and the contract version ("tessera-0"). */
+TESSERA_API const char* tessera_version(void);
+TESSERA_API const char* tessera_contract_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TESSERA_TESSERA_H_ */
