@@ -6,9 +6,9 @@ The result is the oracle for the engine's tokenizer: same vocabulary and merges,
     python hf_tokenizer.py MODEL.gguf < text > tokens.json          (token ids of the whole input)
     python hf_tokenizer.py MODEL.gguf --decode < tokens.json > text
 
-Only byte-level BPE (tokenizer.ggml.model = gpt2) with the pre-tokenizers smollm, gpt-2, llama-bpe and qwen2. Neither a
-beginning-of-sequence token nor Unicode normalisation is applied; control and user-defined tokens are recognised in text
-unless --no-special is given.
+Byte-level BPE (tokenizer.ggml.model = gpt2) with the pre-tokenizers smollm, gpt-2, llama-bpe and qwen2, and
+SentencePiece BPE (tokenizer.ggml.model = llama). Neither a beginning-of-sequence token nor Unicode normalisation is
+applied; control and user-defined tokens are recognised in text unless --no-special is given.
 """
 
 import argparse
@@ -16,10 +16,11 @@ import json
 import sys
 
 import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 TOKEN_TYPE_CONTROL = 3
 TOKEN_TYPE_USER_DEFINED = 4
+SPACE_MARK = "\u2581"
 
 # Published split patterns of the two tokenizer families; they differ in how many digits one piece may hold.
 LLAMA3_PATTERN = (
@@ -57,17 +58,7 @@ def split_merge(rule: str) -> tuple[str, str]:
     return rule[:at], rule[at + 1 :]
 
 
-def load(path: str, special: bool = True) -> Tokenizer:
-    """The tokenizer of a GGUF file; special = False leaves control and user-defined tokens as ordinary text."""
-    fields = gguf.GGUFReader(path).fields
-    model = fields["tokenizer.ggml.model"].contents()
-    if model != "gpt2":
-        raise ValueError(f"tokenizer.ggml.model: got {model}; allowed gpt2")
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    types = fields["tokenizer.ggml.token_type"].contents()
-    merges = fields["tokenizer.ggml.merges"].contents()
-    pre = fields["tokenizer.ggml.pre"].contents()
-
+def byte_level_tokenizer(tokens: list[str], merges: list[str], pre: str) -> Tokenizer:
     tokenizer = Tokenizer(
         models.BPE(
             vocab={token: index for index, token in enumerate(tokens)},
@@ -77,6 +68,55 @@ def load(path: str, special: bool = True) -> Tokenizer:
     )
     tokenizer.pre_tokenizer = pre_tokenizer(pre)
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def sentence_piece_tokenizer(tokens: list[str], scores: list[float], unknown: str, space_prefix: bool) -> Tokenizer:
+    """SentencePiece's greedy merging as BPE: every split of a piece into two pieces is a rule, best score first."""
+    vocab = {token: index for index, token in enumerate(tokens)}
+    rules = [
+        (-scores[vocab[piece]], piece[:at], piece[at:])
+        for piece in tokens
+        for at in range(1, len(piece))
+        if piece[:at] in vocab and piece[at:] in vocab
+    ]
+    rules.sort(key=lambda rule: rule[0])
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocab=vocab,
+            merges=[(left, right) for _, left, right in rules],
+            unk_token=unknown,
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    spaces = [normalizers.Replace(" ", SPACE_MARK)]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK)] * space_prefix + spaces)
+    steps = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(steps + [decoders.Strip(content=" ", left=1)] * space_prefix)
+    return tokenizer
+
+
+def load(path: str, special: bool = True) -> Tokenizer:
+    """The tokenizer of a GGUF file; special = False leaves control and user-defined tokens as ordinary text."""
+    fields = gguf.GGUFReader(path).fields
+    model = fields["tokenizer.ggml.model"].contents()
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    types = fields["tokenizer.ggml.token_type"].contents()
+    if model == "gpt2":
+        tokenizer = byte_level_tokenizer(
+            tokens, fields["tokenizer.ggml.merges"].contents(), fields["tokenizer.ggml.pre"].contents()
+        )
+    elif model == "llama":
+        prefix = fields.get("tokenizer.ggml.add_space_prefix")
+        tokenizer = sentence_piece_tokenizer(
+            tokens,
+            fields["tokenizer.ggml.scores"].contents(),
+            tokens[fields["tokenizer.ggml.unknown_token_id"].contents()],
+            space_prefix=prefix is None or bool(prefix.contents()),
+        )
+    else:
+        raise ValueError(f"tokenizer.ggml.model: got {model}; allowed gpt2, llama")
     if special:
         tokenizer.add_special_tokens(
             [AddedToken(t, normalized=False) for t, kind in zip(tokens, types) if kind == TOKEN_TYPE_CONTROL]

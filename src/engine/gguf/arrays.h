@@ -15,8 +15,8 @@ namespace tessera {
 
 // An integer of the file, in a form that holds every i64 and every u64.
 struct MetaInt {
-  bool negative;      // bits is the two's complement of an i64 below zero
-  uint64_t bits;      // the value itself otherwise
+  bool negative;  // bits is the two's complement of an i64 below zero
+  uint64_t bits;  // the value itself otherwise
 
   // Whether the value lies in [lo, hi].
   constexpr bool within(int64_t lo, int64_t hi) const {

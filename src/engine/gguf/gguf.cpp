@@ -20,7 +20,9 @@ std::string_view payload_text(const MetaEntry& entry) {
   return {reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size()};
 }
 
-std::string quote_key(std::string_view key) { return fmt::format("key '{}'", key.substr(0, 120)); }
+std::string quote_key(std::string_view key) {
+  return fmt::format("key '{}'", key.substr(0, 120));
+}
 
 Status bad_value(const std::string& file, const MetaEntry& entry, std::string_view got, std::string_view allowed) {
   return gguf_error(Code::kBadFile, file, entry.offset, quote_key(entry.key), got, allowed, kReexport);

@@ -2,8 +2,8 @@
 //
 // After open() or parse() has succeeded, every key, string, array and tensor extent is known to lie inside the file,
 // keys and tensor names are unique, and tensors do not overlap. Strings, arrays and tensor data are views into the
-// mapped file: they live as long as the GgufFile (moving it keeps them valid). A GgufFile is immutable, so any number of
-// threads may read it. Opening takes time O(metadata bytes * log(number of keys)) and touches no tensor data.
+// mapped file: they live as long as the GgufFile (moving it keeps them valid). A GgufFile is immutable, so any number
+// of threads may read it. Opening takes time O(metadata bytes * log(number of keys)) and touches no tensor data.
 //
 // All errors are sentences that name the file, the byte offset, the key or tensor, what was found and what is allowed.
 // kBadFile: the file contradicts the format. kUnsupported: a valid file of a version or tensor type this build does not
@@ -78,10 +78,10 @@ struct GgufContents {
   uint32_t version = 0;
   uint32_t alignment = kDefaultAlignment;
   uint64_t data_offset = 0;
-  std::vector<MetaEntry> metadata;      // in file order
-  std::vector<uint32_t> by_key;         // indices into metadata, sorted by key
-  std::vector<TensorInfo> tensors;      // in file order
-  std::vector<uint32_t> by_tensor_name; // indices into tensors, sorted by name
+  std::vector<MetaEntry> metadata;       // in file order
+  std::vector<uint32_t> by_key;          // indices into metadata, sorted by key
+  std::vector<TensorInfo> tensors;       // in file order
+  std::vector<uint32_t> by_tensor_name;  // indices into tensors, sorted by name
 };
 Result<GgufContents> parse_gguf(std::span<const std::byte> bytes, std::string_view name, const ParseOptions& options);
 
@@ -120,8 +120,7 @@ class GgufFile {
   // The fallback itself is not range-checked.
   Result<uint64_t> get_u64_or(std::string_view key, uint64_t fallback, uint64_t lo = 0,
                               uint64_t hi = std::numeric_limits<uint64_t>::max()) const;
-  Result<int64_t> get_i64_or(std::string_view key, int64_t fallback,
-                             int64_t lo = std::numeric_limits<int64_t>::min(),
+  Result<int64_t> get_i64_or(std::string_view key, int64_t fallback, int64_t lo = std::numeric_limits<int64_t>::min(),
                              int64_t hi = std::numeric_limits<int64_t>::max()) const;
   Result<float> get_f32_or(std::string_view key, float fallback, float lo = -FLT_MAX, float hi = FLT_MAX) const;
   Result<bool> get_bool_or(std::string_view key, bool fallback) const;
@@ -145,8 +144,8 @@ class GgufFile {
   Result<std::vector<uint64_t>> get_per_layer_u64(std::string_view key, uint64_t n_layers, uint64_t lo,
                                                   uint64_t hi) const;
 
-  // An error about `key` in the form of this reader's own, for checks that only the caller can make: names the file, the
-  // offset (when the key is present) and the key.
+  // An error about `key` in the form of this reader's own, for checks that only the caller can make: names the file,
+  // the offset (when the key is present) and the key.
   Status key_error(std::string_view key, std::string_view got, std::string_view allowed, std::string_view todo) const;
 
   // MappedFile::advise_dontneed; no effect on a parse()d span.

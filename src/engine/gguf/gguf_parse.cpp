@@ -303,9 +303,8 @@ Status Parser::alignment() {
 Status Parser::tensor_info(uint64_t index) {
   TensorInfo info{};
   info.info_offset = cursor_.offset();
-  TESSERA_RETURN_IF_ERROR(read_name(info.name, kMaxTensorNameBytes, [&] {
-    return fmt::format("name of tensor {} of {}", index + 1, n_tensors_);
-  }));
+  TESSERA_RETURN_IF_ERROR(read_name(info.name, kMaxTensorNameBytes,
+                                    [&] { return fmt::format("name of tensor {} of {}", index + 1, n_tensors_); }));
   TESSERA_RETURN_IF_ERROR(shape(info));
   const uint64_t type_at = cursor_.offset();
   uint32_t type = 0;
@@ -383,7 +382,9 @@ Status Parser::index_tensors() {
              "every tensor name once");
 }
 
-uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
+uint64_t align_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) & ~(alignment - 1);
+}
 
 Status Parser::locate_data() {
   // offset() <= file size < 2^63 and the alignment is small: no wrap.
@@ -424,13 +425,13 @@ Status Parser::check_packing() const {
   uint64_t next = out_.data_offset;
   for (const TensorInfo& info : out_.tensors) {
     if (info.offset != next) {
-      return bad(info.info_offset, "offset of " + tensor(info),
-                 fmt::format("{}, which {}", info.offset - out_.data_offset,
-                             info.offset < next ? "overlaps or precedes the tensor before it"
-                                                : "leaves a gap after the tensor before it"),
-                 fmt::format("exactly {} (tensors are packed in the order of their descriptions)",
-                             next - out_.data_offset),
-                 kReexport);
+      return bad(
+          info.info_offset, "offset of " + tensor(info),
+          fmt::format("{}, which {}", info.offset - out_.data_offset,
+                      info.offset < next ? "overlaps or precedes the tensor before it"
+                                         : "leaves a gap after the tensor before it"),
+          fmt::format("exactly {} (tensors are packed in the order of their descriptions)", next - out_.data_offset),
+          kReexport);
     }
     end = info.offset + info.nbytes;
     next = align_up(end, out_.alignment);

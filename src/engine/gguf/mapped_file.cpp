@@ -14,7 +14,9 @@
 namespace tessera {
 namespace {
 
-std::string error_text(int error) { return std::generic_category().message(error); }
+std::string error_text(int error) {
+  return std::generic_category().message(error);
+}
 
 struct Descriptor {
   int fd;

@@ -71,12 +71,16 @@ constexpr uint32_t block_bytes(TensorType type) {
 }
 
 // Whether a type id from a file is one of TensorType.
-constexpr bool is_supported_tensor_type(uint32_t id) { return block_elements(static_cast<TensorType>(id)) != 0; }
+constexpr bool is_supported_tensor_type(uint32_t id) {
+  return block_elements(static_cast<TensorType>(id)) != 0;
+}
 
 // The format's name of a tensor type id, supported or not ("Q4_K", "IQ2_XXS"); empty for an id that was never
 // assigned; "removed" for an id that was withdrawn from the format.
 std::string_view tensor_type_name(uint32_t id);
-inline std::string_view type_name(TensorType type) { return tensor_type_name(static_cast<uint32_t>(type)); }
+inline std::string_view type_name(TensorType type) {
+  return tensor_type_name(static_cast<uint32_t>(type));
+}
 
 // Metadata value types. Values are the ids in the file.
 enum class MetaType : uint32_t {

@@ -21,12 +21,16 @@ Char char_at(std::string_view text, std::size_t pos) {
   return {decoded.code_point, pos + decoded.length, char_class(decoded.code_point)};
 }
 
-bool is_newline(const Char& c) { return c.code_point == U'\n' || c.code_point == U'\r'; }
+bool is_newline(const Char& c) {
+  return c.code_point == U'\n' || c.code_point == U'\r';
+}
 bool is_digit_of_smollm(const Char& c) {
   return c.char_class == CharClass::kNumber || c.char_class == CharClass::kNewNumber;
 }
 // [^\s\p{L}\p{N}]
-bool is_symbol(const Char& c) { return c.char_class == CharClass::kOther || c.char_class == CharClass::kNewNumber; }
+bool is_symbol(const Char& c) {
+  return c.char_class == CharClass::kOther || c.char_class == CharClass::kNewNumber;
+}
 
 // End of the longest run of characters that satisfy `accept`, starting at `pos`.
 template <class Accept>
@@ -83,8 +87,8 @@ std::size_t contraction_end(std::string_view text, std::size_t pos, bool ignore_
   }
 }
 
-// \s+(?!\S)|\s+ on the white-space run [begin, end): all of it at the end of the piece, else all but the last character,
-// which is left to lead the next word; a run of one character is a word by itself.
+// \s+(?!\S)|\s+ on the white-space run [begin, end): all of it at the end of the piece, else all but the last
+// character, which is left to lead the next word; a run of one character is a word by itself.
 std::size_t space_word_end(std::string_view text, std::size_t begin, std::size_t end, bool at_piece_end) {
   if (at_piece_end) {
     return end;
@@ -120,8 +124,7 @@ std::size_t smollm_word_end(std::string_view text, std::size_t begin) {
   if (symbol_in_piece(head)) {
     return run_end(text, start, symbol_in_piece);
   }
-  const std::size_t end =
-      run_end(text, begin, [](const Char& c) { return c.char_class == CharClass::kSpace; });
+  const std::size_t end = run_end(text, begin, [](const Char& c) { return c.char_class == CharClass::kSpace; });
   // A number character ends the piece, and (?!\S) holds at the end of a piece.
   return space_word_end(text, begin, end, end == text.size() || is_digit_of_smollm(char_at(text, end)));
 }

@@ -1,8 +1,8 @@
 // Pre-tokenizers of byte-level BPE: they cut text into the words inside which merges happen.
 //
 // The model files name a regular expression; this is a hand-written scanner for each of the three supported ones,
-// because backtracking engines recurse or go quadratic on long runs. Each scanner accepts what the HF `tokenizers` wheel
-// accepts for the same expression (tests/tokenizer/compare_hf.py):
+// because backtracking engines recurse or go quadratic on long runs. Each scanner accepts what the HF `tokenizers`
+// wheel accepts for the same expression (tests/tokenizer/compare_hf.py):
 //
 //   smollm     every number character alone; then, inside the pieces between them,
 //              's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
@@ -11,7 +11,8 @@
 //   qwen2      as llama-bpe, with \p{N} in place of \p{N}{1,3}
 //
 // (?i:'s) also takes U+017F (long s), as Unicode case folding says. No normalization is applied: where a Qwen tokenizer
-// declares NFC, the caller must pass NFC text. A byte that is not part of valid UTF-8 counts as one character of no class.
+// declares NFC, the caller must pass NFC text. A byte that is not part of valid UTF-8 counts as one character of no
+// class.
 #pragma once
 
 #include <cstddef>

@@ -18,8 +18,8 @@ constexpr ClassRange kRanges[] = {
 };
 
 CharClass search_class(char32_t code_point) {
-  const auto* range =
-      std::partition_point(std::begin(kRanges), std::end(kRanges), [=](const ClassRange& r) { return r.last < code_point; });
+  const auto* range = std::partition_point(std::begin(kRanges), std::end(kRanges),
+                                           [=](const ClassRange& r) { return r.last < code_point; });
   return range != std::end(kRanges) && range->first <= code_point ? range->char_class : CharClass::kOther;
 }
 

@@ -1,0 +1,37 @@
+// What the command line prints: results on stdout, progress and errors on stderr.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace tessera::cli {
+
+void print_error(std::string_view sentence);
+
+// Prints the status' sentence and returns the exit code that goes with it (3).
+int fail(const Status& status);
+
+// One line on stderr that is rewritten in place; silent when stderr is no terminal or `enabled` is false.
+class ProgressLine {
+ public:
+  ProgressLine(std::string label, bool enabled);
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void update(double fraction, std::string_view detail);
+  void clear();
+
+ private:
+  std::string label_;
+  bool enabled_;
+  bool shown_ = false;
+};
+
+// "96.1 MB"
+std::string megabytes(uint64_t bytes);
+
+}  // namespace tessera::cli

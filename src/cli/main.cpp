@@ -1,0 +1,33 @@
+// The command line: tessera run | chat | info | contract | explain | gate.
+// Exit codes: 0 good, 1 a check failed, 2 inconclusive, 3 bad input or environment.
+#include <exception>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "tessera/tessera.h"
+
+int main(int argc, char** argv) {
+  using namespace tessera::cli;
+  int exit_code = kGood;
+  try {
+    CLI::App app{"Attention kernels and an LLM engine whose output bits never depend on the schedule", "tessera"};
+    app.set_version_flag("--version", std::string(tessera_version()) + " (" + tessera_contract_version() + ")");
+    app.require_subcommand(1);
+    app.set_help_all_flag("--help-all", "Help of all subcommands");
+    add_run(app, &exit_code);
+    add_chat(app, &exit_code);
+    add_info(app, &exit_code);
+    add_contract(app, &exit_code);
+    add_explain(app, &exit_code);
+    add_gate(app, &exit_code);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+      return app.exit(e) == 0 ? kGood : kBadInput;
+    }
+  } catch (const std::exception& e) {  // bad_alloc and the like: a sentence, not a crash
+    print_error(e.what());
+    return kBadInput;
+  }
+  return exit_code;
+}
