@@ -41,8 +41,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   T& value() & { return std::get<T>(state_); }
@@ -56,9 +56,9 @@ class [[nodiscard]] Result {
 
 }  // namespace tessera
 
-#define TESSERA_RETURN_IF_ERROR(expr)                          \
-  do {                                                         \
+#define TESSERA_RETURN_IF_ERROR(expr)                              \
+  do {                                                             \
     if (::tessera::Status tessera_s_ = (expr); !tessera_s_.ok()) { \
-      return tessera_s_;                                       \
-    }                                                          \
+      return tessera_s_;                                           \
+    }                                                              \
   } while (0)

@@ -1,5 +1,5 @@
-// tessera chat: a conversation on the terminal. Every turn renders the whole conversation and keeps the cached tokens that
-// are still its prefix; under the contract that gives the bits of starting afresh.
+// tessera chat: a conversation on the terminal. Every turn renders the whole conversation and keeps the cached tokens
+// that are still its prefix; under the contract that gives the bits of starting afresh.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -50,7 +50,8 @@ class Conversation {
 
     // At least the last token is evaluated again, for its logits.
     const size_t most = std::min(cached_.size(), prompt.size() - 1);
-    const auto mismatch = std::mismatch(cached_.begin(), cached_.begin() + static_cast<std::ptrdiff_t>(most), prompt.begin());
+    const auto mismatch =
+        std::mismatch(cached_.begin(), cached_.begin() + static_cast<std::ptrdiff_t>(most), prompt.begin());
     const auto keep = mismatch.first - cached_.begin();
     engine_.truncate(sequence_, keep);
 
@@ -149,7 +150,8 @@ void add_chat(CLI::App& app, int* exit_code) {
   o->sampling.add_to(*command);
   command->add_option("--system", o->system, "system message");
   command->add_option("--chat-template", o->chat_template, "chat format by name, if the model's own is not recognised");
-  command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens per answer at most")->check(CLI::PositiveNumber);
+  command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens per answer at most")
+      ->check(CLI::PositiveNumber);
   command->callback([o, exit_code] { *exit_code = chat(*o); });
 }
 

@@ -22,8 +22,9 @@ int show(bool json) {
     fmt::print("{}\n", j.dump(2));
     return kGood;
   }
-  fmt::print("contract {}: results with the same identity and the same inputs have the same bytes\n\n{:<28} {:<28} {}\n",
-             tessera_contract_version(), "scope", "constant", "value");
+  fmt::print(
+      "contract {}: results with the same identity and the same inputs have the same bytes\n\n{:<28} {:<28} {}\n",
+      tessera_contract_version(), "scope", "constant", "value");
   for (const ContractConstant& c : constants) {
     fmt::print("{:<28} {:<28} {}\n", c.scope, c.name, c.value);
   }

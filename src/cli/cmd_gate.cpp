@@ -17,8 +17,10 @@ namespace {
 
 // What the gate reads when no text is given; repeated until there are enough tokens.
 constexpr const char* kText =
-    "A small tile is called a tessera. Laid one beside the other, tiles make a picture that does not depend on who laid "
-    "them, in which order, or how many hands there were. 1, 2, 3, 8 and 17 workers; the same floor. def f(x): return x*2\n"
+    "A small tile is called a tessera. Laid one beside the other, tiles make a picture that does not depend on who "
+    "laid "
+    "them, in which order, or how many hands there were. 1, 2, 3, 8 and 17 workers; the same floor. def f(x): return "
+    "x*2\n"
     "Caf\xc3\xa9, \xe6\x97\xa5\xe6\x9c\xac, 3.14159!\n";
 
 struct GateOptions {
@@ -112,7 +114,8 @@ int run(GateOptions& o) {
     return fail(report.status());
   }
   if (o.model.json) {
-    fmt::print("{}\n", to_json(report.value(), *engine.value()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n",
+               to_json(report.value(), *engine.value()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     print_text(report.value());
   }

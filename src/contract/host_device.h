@@ -75,8 +75,8 @@ TESSERA_HD float div_rn(float a, float b) {
 #endif
 }
 
-inline constexpr float kLog2E = 0x1.715476p+0F;     // 0x3fb8aa3b, log2 e of R0 and R9
-inline constexpr float kLn2 = 0x1.62e43p-1F;        // 0x3f317218, ln 2 of R9
-inline constexpr float kRoundMagic = 12582912.0F;   // 1.5 * 2^23: adding it rounds |x| < 2^22 to an integer
+inline constexpr float kLog2E = 0x1.715476p+0F;    // 0x3fb8aa3b, log2 e of R0 and R9
+inline constexpr float kLn2 = 0x1.62e43p-1F;       // 0x3f317218, ln 2 of R9
+inline constexpr float kRoundMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds |x| < 2^22 to an integer
 
 }  // namespace tessera

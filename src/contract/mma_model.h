@@ -2,8 +2,8 @@
 //
 //   d = fdot(c; a[0..16), b[0..16)) for fp16 or bf16 a, b and fp32 c, d.
 //
-// Every exact product and c are aligned to the largest exponent E among the non-zero ones (product exponent = sum of the
-// operands' exponents, not normalised; subnormal operands count with the minimum exponent of their type), truncated
+// Every exact product and c are aligned to the largest exponent E among the non-zero ones (product exponent = sum of
+// the operands' exponents, not normalised; subnormal operands count with the minimum exponent of their type), truncated
 // toward zero at the unit 2^(E - 25), summed exactly, and the sum is truncated toward zero to fp32 with gradual
 // underflow. The model was measured on an H200; the vectors in tests/vectors/mma keep watching it.
 //
@@ -94,8 +94,7 @@ TESSERA_HD float fdot_decoded(float c, const int16_t* significand_a, const int16
   }
   const int32_t c_field = static_cast<int32_t>(c_magnitude >> 23);
   const int32_t c_exponent = (c_field == 0 ? 1 : c_field) - 127;
-  const int64_t c_significand =
-      c_field == 0 ? c_magnitude : (c_magnitude & 0x7fffffU) | 0x800000U;
+  const int64_t c_significand = c_field == 0 ? c_magnitude : (c_magnitude & 0x7fffffU) | 0x800000U;
 
   int32_t largest = c_magnitude == 0 ? 2 * kZeroExponent : c_exponent;
   for (int32_t i = 0; i < kStepTerms; ++i) {

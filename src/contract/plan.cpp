@@ -22,7 +22,9 @@ float bias_for(Arithmetic arithmetic, tessera_dtype dtype) {
   return arithmetic == Arithmetic::kHopperK16F25 && dtype == TESSERA_F16 ? kHopperF16Bias : 0.0F;
 }
 
-std::string hex(float x) { return fmt::format("0x{:08x}", bits_of(x)); }
+std::string hex(float x) {
+  return fmt::format("0x{:08x}", bits_of(x));
+}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Rule R0: the constants that an attention problem's bits depend on, per (arithmetic, dtype, head dims). They are a pure
-// function of these and never of a batch, a length, a thread count or a machine.
+// Rule R0: the constants that an attention problem's bits depend on, per (arithmetic, dtype, head dims). They are a
+// pure function of these and never of a batch, a length, a thread count or a machine.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ enum class Arithmetic {
   kCpuFma32,      // fp32 fma chains and soft_exp2; fp32, fp16, bf16
 };
 
-inline constexpr int32_t kBlockKeys = 16;        // a k16 block of R6 and R7, and the k16 step of R1
-inline constexpr int32_t kChunkKeys = 1024;      // C of R0, R8
-inline constexpr int32_t kSuperchunkChunks = 16; // R8
-inline constexpr float kLazyThreshold = 8.0F;    // T of R3
-inline constexpr int32_t kMaxHeadDim = 1024;     // largest head dim that has a plan
+inline constexpr int32_t kBlockKeys = 16;         // a k16 block of R6 and R7, and the k16 step of R1
+inline constexpr int32_t kChunkKeys = 1024;       // C of R0, R8
+inline constexpr int32_t kSuperchunkChunks = 16;  // R8
+inline constexpr float kLazyThreshold = 8.0F;     // T of R3
+inline constexpr int32_t kMaxHeadDim = 1024;      // largest head dim that has a plan
 
 struct NumericPlan {
   Arithmetic arithmetic = Arithmetic::kCpuFma32;

@@ -29,8 +29,9 @@ Result<AlignedBuffer> AlignedBuffer::allocate(size_t bytes, const char* purpose,
   }
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) {
-    return Status(Code::kIo, fmt::format("{}: the system refused {} bytes of memory; use a smaller model, context or batch",
-                                         purpose, bytes));
+    return Status(Code::kIo,
+                  fmt::format("{}: the system refused {} bytes of memory; use a smaller model, context or batch",
+                              purpose, bytes));
   }
   if (huge_pages) {
     madvise(p, bytes, MADV_HUGEPAGE);  // advice only: without huge pages the result is the same, a little slower

@@ -17,7 +17,8 @@ class AlignedBuffer {
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
   ~AlignedBuffer();
 
-  // `purpose` names the buffer in the error sentence. huge_pages asks for transparent huge pages (dense, long-lived data).
+  // `purpose` names the buffer in the error sentence. huge_pages asks for transparent huge pages (dense, long-lived
+  // data).
   static Result<AlignedBuffer> allocate(size_t bytes, const char* purpose, bool huge_pages = false);
 
   std::byte* data() const { return data_; }

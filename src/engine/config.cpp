@@ -45,8 +45,8 @@ Status read_into(T* out, R result) {
 
 Status read_rope(const GgufFile& file, const std::string& a, ModelConfig* c) {
   const std::string dim_key = a + ".rope.dimension_count";
-  TESSERA_RETURN_IF_ERROR(read_into(
-      &c->rotary_dim, file.get_u64_or(dim_key, static_cast<uint64_t>(c->head_dim), 2, static_cast<uint64_t>(c->head_dim))));
+  TESSERA_RETURN_IF_ERROR(read_into(&c->rotary_dim, file.get_u64_or(dim_key, static_cast<uint64_t>(c->head_dim), 2,
+                                                                    static_cast<uint64_t>(c->head_dim))));
   if (c->rotary_dim % 2 != 0) {
     return file.key_error(dim_key, fmt::format("{}", c->rotary_dim), "an even number", "use a valid model file");
   }
@@ -139,16 +139,15 @@ Result<ModelConfig> read_config(const ModelFiles& files) {
     return file.key_error(key_length, fmt::format("key_length {} and value_length {}", c.head_dim, value_length),
                           "equal, even, 2 to 576", "use a valid model file");
   }
-  TESSERA_RETURN_IF_ERROR(
-      read_into(&c.rms_eps, file.get_f32(a + ".attention.layer_norm_rms_epsilon", 1e-12F, 1.0F)));
+  TESSERA_RETURN_IF_ERROR(read_into(&c.rms_eps, file.get_f32(a + ".attention.layer_norm_rms_epsilon", 1e-12F, 1.0F)));
   TESSERA_RETURN_IF_ERROR(read_rope(file, a, &c));
   TESSERA_RETURN_IF_ERROR(refuse_present(file, a + ".expert_count", "experts"));
   TESSERA_RETURN_IF_ERROR(refuse_present(file, a + ".attention.sliding_window", "a sliding window"));
 
   const TensorInfo* embd = files.find_tensor("token_embd.weight");
   if (embd == nullptr) {
-    return Status(Code::kBadFile, fmt::format("{}: tensor token_embd.weight is missing; use a complete model file",
-                                              file.name()));
+    return Status(Code::kBadFile,
+                  fmt::format("{}: tensor token_embd.weight is missing; use a complete model file", file.name()));
   }
   c.vocab_size = embd->dims[1];
   Result<uint64_t> vocab = file.get_u64_or(a + ".vocab_size", static_cast<uint64_t>(c.vocab_size));

@@ -32,8 +32,9 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::string& path, const Engi
 
   const int64_t context = options.context == 0 ? std::min(c.context_length, kDefaultContext) : options.context;
   if (context < 1 || context > c.context_length) {
-    return Status(Code::kInvalidArgument, fmt::format("context: got {}; allowed 1 to {}, the model's own context_length",
-                                                      context, c.context_length));
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("context: got {}; allowed 1 to {}, the model's own context_length", context, c.context_length));
   }
   Result<VocabData> vocabulary = read_vocabulary(e->files_.head(), c.vocab_size);
   TESSERA_RETURN_IF_ERROR(vocabulary.status());

@@ -28,8 +28,7 @@ Result<std::string> Forward::contract_id() const {
   tessera_error error;
   char attention[128];
   size_t length = 0;
-  TESSERA_RETURN_IF_ERROR(
-      from_api(tessera_fmha_contract_id(&p, attention, sizeof(attention), &length, &error), error));
+  TESSERA_RETURN_IF_ERROR(from_api(tessera_fmha_contract_id(&p, attention, sizeof(attention), &length, &error), error));
   for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
     tessera_kernel_info info;
     TESSERA_RETURN_IF_ERROR(from_api(tessera_kernel_get(i, &info, &error), error));
@@ -77,8 +76,9 @@ Status Forward::check(std::span<const BatchItem> items) {
     seen.push_back(item.sequence);
     const auto n = static_cast<int64_t>(item.tokens.size());
     if (item.num_logits < 0 || item.num_logits > n) {
-      return Status(Code::kInvalidArgument, fmt::format("batch: num_logits of sequence {}: got {}; allowed 0 to its {} tokens",
-                                                        item.sequence, item.num_logits, n));
+      return Status(Code::kInvalidArgument,
+                    fmt::format("batch: num_logits of sequence {}: got {}; allowed 0 to its {} tokens", item.sequence,
+                                item.num_logits, n));
     }
     for (const int32_t token : item.tokens) {
       if (token < 0 || token >= c_.vocab_size) {
@@ -90,7 +90,8 @@ Status Forward::check(std::span<const BatchItem> items) {
     if (begin + n > rope_.num_positions) {
       return Status(Code::kUnsupported,
                     fmt::format("context: sequence {} would reach {} tokens; allowed {}; use a larger --context or a "
-                                "shorter prompt", item.sequence, begin + n, rope_.num_positions));
+                                "shorter prompt",
+                                item.sequence, begin + n, rope_.num_positions));
     }
     for (int64_t t = 0; t < n; ++t) {
       positions_.push_back(static_cast<int32_t>(begin + t));
@@ -142,7 +143,8 @@ Status Forward::embed(std::span<const BatchItem> items) {
   for (const BatchItem& item : items) {
     for (const int32_t token : item.tokens) {
       TESSERA_RETURN_IF_ERROR(from_api(tessera_gemm_unpack_row(w_.token_embd.type, c_.vocab_size, c_.hidden,
-                                                               w_.token_embd.packed, token, row, &error), error));
+                                                               w_.token_embd.packed, token, row, &error),
+                                       error));
       row += c_.hidden;
     }
   }
@@ -155,19 +157,21 @@ Status Forward::layer(int64_t index, std::span<const BatchItem> items) {
   tessera_error error;
 
   TESSERA_RETURN_IF_ERROR(rms_norm(rows_, c_.hidden, x_, l.attn_norm, h_));
-  const tessera_gemm_weight qkv[] = {product(l.q, l.q_bias, q_), product(l.k, l.k_bias, k_), product(l.v, l.v_bias, v_)};
+  const tessera_gemm_weight qkv[] = {product(l.q, l.q_bias, q_), product(l.k, l.k_bias, k_),
+                                     product(l.v, l.v_bias, v_)};
   TESSERA_RETURN_IF_ERROR(gemm(rows_, h_, c_.hidden, qkv));
   if (c_.qk_norm) {
     TESSERA_RETURN_IF_ERROR(rms_norm(rows_ * c_.num_heads_q, c_.head_dim, q_, l.q_norm, q_));
     TESSERA_RETURN_IF_ERROR(rms_norm(rows_ * c_.num_heads_kv, c_.head_dim, k_, l.k_norm, k_));
   }
-  TESSERA_RETURN_IF_ERROR(from_api(
-      tessera_rope(rows_, c_.num_heads_q, c_.head_dim, c_.rotary_dim, c_.rope_pairing, positions_.data(), rope_.cos.data(),
-                   rope_.sin.data(), rope_.num_positions, q_, c_.q_dim(), c_.head_dim, &stream, &error), error));
-  TESSERA_RETURN_IF_ERROR(from_api(
-      tessera_rope(rows_, c_.num_heads_kv, c_.head_dim, c_.rotary_dim, c_.rope_pairing, positions_.data(),
-                   rope_.cos.data(), rope_.sin.data(), rope_.num_positions, k_, c_.kv_dim(), c_.head_dim, &stream, &error),
-      error));
+  TESSERA_RETURN_IF_ERROR(from_api(tessera_rope(rows_, c_.num_heads_q, c_.head_dim, c_.rotary_dim, c_.rope_pairing,
+                                                positions_.data(), rope_.cos.data(), rope_.sin.data(),
+                                                rope_.num_positions, q_, c_.q_dim(), c_.head_dim, &stream, &error),
+                                   error));
+  TESSERA_RETURN_IF_ERROR(from_api(tessera_rope(rows_, c_.num_heads_kv, c_.head_dim, c_.rotary_dim, c_.rope_pairing,
+                                                positions_.data(), rope_.cos.data(), rope_.sin.data(),
+                                                rope_.num_positions, k_, c_.kv_dim(), c_.head_dim, &stream, &error),
+                                   error));
   for (size_t i = 0; i < items.size(); ++i) {
     for (int64_t r = cu_seqlens_q_[i]; r < cu_seqlens_q_[i + 1]; ++r) {
       const int64_t position = positions_[static_cast<size_t>(r)];
@@ -284,7 +288,8 @@ void Forward::add_residual() {
     int64_t dim;
   } job{x_, h_, c_.hidden};
   pool_->parallel_for(
-      rows_, [](void* arg, int64_t row, int32_t) {
+      rows_,
+      [](void* arg, int64_t row, int32_t) {
         const Job& j = *static_cast<Job*>(arg);
         float* x = j.x + row * j.dim;
         const float* h = j.h + row * j.dim;

@@ -62,12 +62,12 @@ class Forward {
   std::string gemm_kernel_;
 
   // Of the batch in flight.
-  int64_t rows_ = 0;                    // tokens of all items
+  int64_t rows_ = 0;  // tokens of all items
   int64_t max_seqlen_q_ = 0;
-  std::vector<int32_t> positions_;      // [rows]
-  std::vector<int32_t> cu_seqlens_q_;   // [items + 1]
-  std::vector<int32_t> seqlens_k_;      // [items], after this batch
-  std::vector<int32_t> page_table_;     // (items, page_table_stride)
+  std::vector<int32_t> positions_;     // [rows]
+  std::vector<int32_t> cu_seqlens_q_;  // [items + 1]
+  std::vector<int32_t> seqlens_k_;     // [items], after this batch
+  std::vector<int32_t> page_table_;    // (items, page_table_stride)
   int64_t page_table_stride_ = 0;
 
   // Activations, (rows, width): x the residual stream, h normalised, t a product's output.

@@ -13,7 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 Status prefill(Engine& engine, SequenceId sequence, std::span<const int32_t> prompt, const GenerateOptions& options,
                const GenerateCallbacks& callbacks, std::vector<float>* logits) {
@@ -34,10 +36,14 @@ Status prefill(Engine& engine, SequenceId sequence, std::span<const int32_t> pro
 
 const char* stop_reason_name(StopReason reason) {
   switch (reason) {
-    case StopReason::kLength: return "length";
-    case StopReason::kEndToken: return "end";
-    case StopReason::kContext: return "context";
-    case StopReason::kCancelled: return "cancelled";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kEndToken:
+      return "end";
+    case StopReason::kContext:
+      return "context";
+    case StopReason::kCancelled:
+      return "cancelled";
   }
   return "";
 }

@@ -38,9 +38,9 @@ struct GenerateResult {
   std::string text;
   StopReason stop = StopReason::kLength;
   double prefill_seconds = 0;
-  double decode_seconds = 0;    // of the evaluate calls after the prompt and of sampling
-  int64_t decode_steps = 0;     // evaluate calls of one token
-  std::string logits_sha256;    // over the fp32 logits, little-endian, of every sampled position in order; or empty
+  double decode_seconds = 0;  // of the evaluate calls after the prompt and of sampling
+  int64_t decode_steps = 0;   // evaluate calls of one token
+  std::string logits_sha256;  // over the fp32 logits, little-endian, of every sampled position in order; or empty
 };
 
 // Continues `sequence`, which may already hold a prefix, with `prompt` (not empty) and generates. The last generated

@@ -19,14 +19,17 @@ Result<KvCache> KvCache::create(const ModelConfig& config, int64_t page_size, in
   c.page_size_ = page_size;
   c.num_pages_ = (num_tokens + page_size - 1) / page_size;
   c.row_elements_ = config.kv_dim();
-  // n_layers <= 512, kv_dim < 2^22, tokens <= 2^31: below 2^62 elements, so only the byte count can overflow.
-  const auto elements = static_cast<unsigned __int128>(c.n_layers_) * 2 * static_cast<uint64_t>(c.num_pages_) *
-                        static_cast<uint64_t>(page_size) * static_cast<uint64_t>(c.row_elements_);
-  if (elements * sizeof(float) > static_cast<unsigned __int128>(std::numeric_limits<int64_t>::max())) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("KV cache tokens: got {}; allowed what fits in 2^63 bytes; use a smaller context", num_tokens));
+  size_t bytes = sizeof(float) * 2;
+  bool overflow = false;
+  for (const int64_t factor : {c.n_layers_, c.num_pages_, page_size, c.row_elements_}) {
+    overflow = overflow || __builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes);
   }
-  Result<AlignedBuffer> memory = AlignedBuffer::allocate(static_cast<size_t>(elements) * sizeof(float), "KV cache");
+  if (overflow || bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("KV cache tokens: got {}; allowed what fits in 2^63 bytes; use a smaller context", num_tokens));
+  }
+  Result<AlignedBuffer> memory = AlignedBuffer::allocate(bytes, "KV cache");
   TESSERA_RETURN_IF_ERROR(memory.status());
   c.memory_ = std::move(memory).value();
   c.free_.resize(static_cast<size_t>(c.num_pages_));
@@ -68,10 +71,11 @@ Status KvCache::reserve(SequenceId id, int64_t length) {
   const int64_t wanted = (length + page_size_ - 1) / page_size_;
   const int64_t missing = wanted - static_cast<int64_t>(s.pages.size());
   if (missing > free_pages()) {
-    return Status(Code::kUnsupported,
-                  fmt::format("KV cache: sequence {} of {} tokens needs {} more pages of {} tokens, {} of {} are free; use a "
-                              "larger --context or fewer sequences", id, length, missing, page_size_, free_pages(),
-                              num_pages_));
+    return Status(
+        Code::kUnsupported,
+        fmt::format("KV cache: sequence {} of {} tokens needs {} more pages of {} tokens, {} of {} are free; use a "
+                    "larger --context or fewer sequences",
+                    id, length, missing, page_size_, free_pages(), num_pages_));
   }
   for (int64_t i = 0; i < missing; ++i) {
     s.pages.push_back(free_.back());

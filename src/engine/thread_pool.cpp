@@ -64,9 +64,7 @@ void ThreadPool::parallel_for(int64_t num_tasks, Task task, void* arg) {
   epoch_.notify_all();
   run_tasks(0);
   // Every worker reports, also one that found no task left: only then may the region's fields be reused.
-  spin_until([this] {
-    return workers_done_.load(std::memory_order_acquire) == static_cast<int32_t>(workers_.size());
-  });
+  spin_until([this] { return workers_done_.load(std::memory_order_acquire) == static_cast<int32_t>(workers_.size()); });
 }
 
 void ThreadPool::run_tasks(int32_t thread) {

@@ -36,7 +36,8 @@ class Loader {
       size_t size = 0;
       tessera_error error;
       if (tessera_gemm_packed_size(p.matrix->type, p.matrix->n, p.matrix->k, &size, &error) != TESSERA_OK) {
-        return Status(static_cast<Code>(error.code), fmt::format("{}: tensor {}: {}", files_.head().name(), p.info->name, error.text));
+        return Status(static_cast<Code>(error.code),
+                      fmt::format("{}: tensor {}: {}", files_.head().name(), p.info->name, error.text));
       }
       p.packed_bytes = size;
       bytes += (size + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
@@ -75,7 +76,8 @@ class Loader {
       for (const float f : w->rope_factors) {
         if (!(f > 0.0F && f < 1e30F)) {
           return Status(Code::kBadFile, fmt::format("{}: tensor rope_freqs.weight: got {}; allowed positive finite "
-                                                    "divisors; use a valid model file", files_.head().name(), f));
+                                                    "divisors; use a valid model file",
+                                                    files_.head().name(), f));
         }
       }
     }
@@ -108,8 +110,8 @@ class Loader {
   Result<const TensorInfo*> find(const std::string& name, int64_t dim0, int64_t dim1) {
     const TensorInfo* t = files_.find_tensor(name);
     if (t == nullptr) {
-      return Status(Code::kBadFile, fmt::format("{}: tensor {} is missing; use a complete {} model file", files_.head().name(),
-                                                name, c_.arch_name));
+      return Status(Code::kBadFile, fmt::format("{}: tensor {} is missing; use a complete {} model file",
+                                                files_.head().name(), name, c_.arch_name));
     }
     if (t->dims[0] != dim0 || t->dims[1] != dim1 || t->dims[2] != 1 || t->dims[3] != 1) {
       return Status(Code::kBadFile, fmt::format("{}: tensor {} at offset {}: got shape {}; allowed [{}, {}], from the "
@@ -147,9 +149,11 @@ class Loader {
         if (used_.contains(t.name)) {
           continue;
         }
-        return Status(Code::kUnsupported,
-                      fmt::format("{}: tensor {} at offset {}: not part of architecture {} as Tessera computes it; use a "
-                                  "model without it", file.name(), quote(t.name), t.info_offset, c_.arch_name));
+        return Status(
+            Code::kUnsupported,
+            fmt::format("{}: tensor {} at offset {}: not part of architecture {} as Tessera computes it; use a "
+                        "model without it",
+                        file.name(), quote(t.name), t.info_offset, c_.arch_name));
       }
     }
     return {};
@@ -163,25 +167,25 @@ class Loader {
       Status status;
     } job{&p, packed, {}, {}};
     const int64_t n = p.matrix->n;
-    pool_.parallel_for(
-        (n + kRowsPerTask - 1) / kRowsPerTask,
-        [](void* arg, int64_t index, int32_t) {
-          Job& j = *static_cast<Job*>(arg);
-          const int64_t begin = index * kRowsPerTask;
-          const int64_t end = std::min(begin + kRowsPerTask, j.p->matrix->n);
-          const uint64_t row_bytes = j.p->info->row_bytes();
-          const uint64_t first = static_cast<uint64_t>(begin) * row_bytes;
-          const uint64_t bytes = static_cast<uint64_t>(end - begin) * row_bytes;
-          tessera_error error;
-          const tessera_status s =
-              tessera_gemm_pack(j.p->matrix->type, j.p->matrix->n, j.p->matrix->k, begin, end,
-                                j.p->info->data.data() + first, bytes, j.packed, j.p->packed_bytes, &error);
-          if (s != TESSERA_OK) {
-            const std::scoped_lock lock(j.mutex);
-            j.status = Status(static_cast<Code>(s), fmt::format("tensor {}: {}", j.p->info->name, error.text));
-          }
-        },
-        &job);
+    pool_.parallel_for((n + kRowsPerTask - 1) / kRowsPerTask,
+                       [](void* arg, int64_t index, int32_t) {
+                         Job& j = *static_cast<Job*>(arg);
+                         const int64_t begin = index * kRowsPerTask;
+                         const int64_t end = std::min(begin + kRowsPerTask, j.p->matrix->n);
+                         const uint64_t row_bytes = j.p->info->row_bytes();
+                         const uint64_t first = static_cast<uint64_t>(begin) * row_bytes;
+                         const uint64_t bytes = static_cast<uint64_t>(end - begin) * row_bytes;
+                         tessera_error error;
+                         const tessera_status s = tessera_gemm_pack(j.p->matrix->type, j.p->matrix->n, j.p->matrix->k,
+                                                                    begin, end, j.p->info->data.data() + first, bytes,
+                                                                    j.packed, j.p->packed_bytes, &error);
+                         if (s != TESSERA_OK) {
+                           const std::scoped_lock lock(j.mutex);
+                           j.status =
+                               Status(static_cast<Code>(s), fmt::format("tensor {}: {}", j.p->info->name, error.text));
+                         }
+                       },
+                       &job);
     TESSERA_RETURN_IF_ERROR(job.status);
     p.matrix->packed = packed;
     files_.release_pages(*p.info);

@@ -30,22 +30,22 @@ struct Matrix {
 using Vector = std::vector<float>;  // norm weights and biases; empty: absent
 
 struct LayerWeights {
-  Vector attn_norm;           // [hidden]
-  Matrix q, k, v, attn_out;   // (q_dim, hidden), (kv_dim, hidden), (kv_dim, hidden), (hidden, q_dim)
+  Vector attn_norm;          // [hidden]
+  Matrix q, k, v, attn_out;  // (q_dim, hidden), (kv_dim, hidden), (kv_dim, hidden), (hidden, q_dim)
   Vector q_bias, k_bias, v_bias;
-  Vector q_norm, k_norm;      // [head_dim]
-  Vector ffn_norm;            // [hidden]
-  Matrix gate, up, down;      // (ffn, hidden), (ffn, hidden), (hidden, ffn)
+  Vector q_norm, k_norm;  // [head_dim]
+  Vector ffn_norm;        // [hidden]
+  Matrix gate, up, down;  // (ffn, hidden), (ffn, hidden), (hidden, ffn)
 };
 
 struct Weights {
   Matrix token_embd;  // (vocab, hidden)
   Matrix output;      // (vocab, hidden); aliases token_embd when the file ties them
   bool tied = false;
-  Vector output_norm;    // [hidden]
-  Vector rope_factors;   // [rotary_dim / 2] or empty
+  Vector output_norm;   // [hidden]
+  Vector rope_factors;  // [rotary_dim / 2] or empty
   std::vector<LayerWeights> layers;
-  AlignedBuffer arena;   // holds every packed matrix
+  AlignedBuffer arena;  // holds every packed matrix
 };
 
 // Called with bytes done and bytes in all; from the loading thread.

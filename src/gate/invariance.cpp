@@ -20,25 +20,29 @@ constexpr int64_t kSlowKernelTokens = 40;  // portable kernels are for correctne
 
 // One way to run the sequence. Every schedule makes at least two calls, so that the control can strike between them.
 struct Schedule {
-  std::string axis;
-  std::string variant;
-  int64_t chunk = 0;          // tokens per call; 0: two halves
-  int64_t decode_from = -1;   // from here on one token per call
-  int32_t batch = 1;          // sequences per call, the target included
-  int32_t threads = 0;        // 0: as loaded
+  std::string axis = {};
+  std::string variant = {};
+  int64_t chunk = 0;         // tokens per call; 0: two halves
+  int64_t decode_from = -1;  // from here on one token per call
+  int32_t batch = 1;         // sequences per call, the target included
+  int32_t threads = 0;       // 0: as loaded
   int64_t page_size = kDefaultPageSize;
-  int64_t tokens = 0;         // 0: all
-  int64_t preempt_at = -1;    // save, free, let others take the pages, restore
-  int64_t reject_at = -1;     // evaluate wrong tokens here and drop them again
-  std::string fmha_kernel;
-  std::string gemm_kernel;
+  int64_t tokens = 0;       // 0: all
+  int64_t preempt_at = -1;  // save, free, let others take the pages, restore
+  int64_t reject_at = -1;   // evaluate wrong tokens here and drop them again
+  std::string fmha_kernel = {};
+  std::string gemm_kernel = {};
   bool must_differ = false;
 };
 
 class Runner {
  public:
   Runner(Engine& engine, std::span<const int32_t> tokens, const InvarianceOptions& options)
-      : engine_(engine), tokens_(tokens), options_(options), vocab_(engine.config().vocab_size), threads_(engine.threads()) {}
+      : engine_(engine),
+        tokens_(tokens),
+        options_(options),
+        vocab_(engine.config().vocab_size),
+        threads_(engine.threads()) {}
 
   Status make_reference(InvarianceReport* report) {
     TESSERA_RETURN_IF_ERROR(reset(kDefaultPageSize));
@@ -122,7 +126,8 @@ class Runner {
   Status call(SequenceId target, std::span<const SequenceId> neighbours, int64_t begin, int64_t count,
               std::mt19937_64& random, InvarianceCase* result) {
     std::vector<std::vector<int32_t>> streams(neighbours.size());
-    std::vector<BatchItem> items{{target, tokens_.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), count}};
+    std::vector<BatchItem> items{
+        {target, tokens_.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), count}};
     for (size_t i = 0; i < neighbours.size(); ++i) {
       const int64_t room = static_cast<int64_t>(tokens_.size()) - engine_.length(neighbours[i]);
       const int64_t length = std::min(room, static_cast<int64_t>(random() % static_cast<uint64_t>(count + 3)));
@@ -208,7 +213,8 @@ class Runner {
 void add_kernel_schedules(int64_t n, std::vector<Schedule>* all) {
   for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
     tessera_kernel_info info;
-    if (tessera_kernel_get(i, &info, nullptr) != TESSERA_OK || info.available == 0 || info.operation == TESSERA_OP_MERGE) {
+    if (tessera_kernel_get(i, &info, nullptr) != TESSERA_OK || info.available == 0 ||
+        info.operation == TESSERA_OP_MERGE) {
       continue;
     }
     Schedule s{.axis = "kernel", .variant = info.name, .tokens = std::min(n, kSlowKernelTokens)};
@@ -226,7 +232,8 @@ std::vector<Schedule> schedules(int64_t n) {
   for (const int32_t batch : {1, 2, 3, 8, kMaxBatch}) {
     all.push_back({.axis = "batch", .variant = fmt::format("{} sequences", batch), .chunk = 37, .batch = batch});
   }
-  all.push_back({.axis = "batch", .variant = "8 sequences, decode", .decode_from = n - std::min<int64_t>(n / 2, 32), .batch = 8});
+  all.push_back(
+      {.axis = "batch", .variant = "8 sequences, decode", .decode_from = n - std::min<int64_t>(n / 2, 32), .batch = 8});
   for (const int32_t threads : {1, 2, 4}) {
     all.push_back({.axis = "threads", .variant = fmt::format("{}", threads), .threads = threads});
   }
@@ -246,7 +253,9 @@ bool InvarianceReport::passed() const {
   return !cases.empty() && std::all_of(cases.begin(), cases.end(), [](const InvarianceCase& c) { return c.passed(); });
 }
 
-int64_t invariance_cache_tokens(const InvarianceOptions& options) { return (kMaxBatch + 1) * options.num_tokens; }
+int64_t invariance_cache_tokens(const InvarianceOptions& options) {
+  return (kMaxBatch + 1) * options.num_tokens;
+}
 
 Result<InvarianceReport> run_invariance(Engine& engine, std::span<const int32_t> tokens,
                                         const InvarianceOptions& options) {

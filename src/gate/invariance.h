@@ -18,14 +18,14 @@ struct InvarianceOptions {
   uint64_t seed = 1;              // of the neighbours and of the order in the batch
   bool negative_control = false;  // damage the cache in every schedule: the gate must then fail
   // Name of the schedule about to run, its index and the number of schedules. May be empty.
-  std::function<void(const std::string&, size_t, size_t)> on_case;
+  std::function<void(const std::string&, size_t, size_t)> on_case = {};
 };
 
 struct InvarianceCase {
-  std::string axis;         // "prefill chunk", "batch", ...
-  std::string variant;      // "7 tokens"
-  bool must_differ = false; // the control
-  int64_t rows = 0;         // logits rows compared
+  std::string axis;          // "prefill chunk", "batch", ...
+  std::string variant;       // "7 tokens"
+  bool must_differ = false;  // the control
+  int64_t rows = 0;          // logits rows compared
   int64_t rows_differing = 0;
   int64_t first_position = -1;  // of the first row that differs, and where in it
   int64_t first_token = -1;

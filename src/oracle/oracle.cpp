@@ -96,16 +96,18 @@ struct Problem {
   NumericPlan plan;
   bool hopper;
   bool modifiers;
-  float c;            // R0, R1
-  int64_t q_width;    // elements of a packed Q or K row
-  const Ex2Sm90* ex2; // set for hopper
+  float c;             // R0, R1
+  int64_t q_width;     // elements of a packed Q or K row
+  const Ex2Sm90* ex2;  // set for hopper
 };
 
 // R1: elements of a packed Q or K row: head dims that are no multiple of 16 are zero-filled for the k16 steps.
-int64_t packed_width(bool hopper, int64_t dims) { return hopper ? (dims + kStepTerms - 1) / kStepTerms * kStepTerms : dims; }
+int64_t packed_width(bool hopper, int64_t dims) {
+  return hopper ? (dims + kStepTerms - 1) / kStepTerms * kStepTerms : dims;
+}
 
 Keys pack_keys(const Problem& problem, const tessera_kv_segment& segment, int64_t b, int64_t kv_head,
-               std::vector<int64_t> index, std::span<const uint8_t> wanted) {
+               std::vector<int64_t> index, KeyRange wanted) {
   const tessera_fmha_params& params = problem.params;
   const auto slots = static_cast<int64_t>(index.size());
   const int64_t blocks = (slots + kBlockKeys - 1) / kBlockKeys;
@@ -113,10 +115,10 @@ Keys pack_keys(const Problem& problem, const tessera_kv_segment& segment, int64_
   keys.k.resize(problem.hopper, slots * problem.q_width);
   keys.v.resize(problem.hopper, (problem.hopper ? blocks * kBlockKeys : slots) * params.head_dim_v);
   for (int64_t slot = 0; slot < slots; ++slot) {
-    if (wanted[static_cast<size_t>(slot)] == 0) {
-      continue;  // hygiene: rows that no query token may see are not even read
-    }
     const int64_t j = index[static_cast<size_t>(slot)];
+    if (j < wanted.begin || j >= wanted.end) {
+      continue;  // hygiene: rows out of every query token's reach are not even read
+    }
     const int64_t k_row = key_offset(segment, segment.k, b, j, kv_head);
     const int64_t v_row = key_offset(segment, segment.v, b, j, kv_head);
     for (int64_t d = 0; d < params.head_dim_qk; ++d) {
@@ -142,9 +144,9 @@ struct Row {
   std::vector<uint8_t> visible;  // [slots]
 };
 
-// R2, apart from the segment's length, which bounds j already.
-bool may_see(const Problem& problem, const tessera_kv_segment& segment, int64_t b, int64_t i, int64_t head, int64_t j) {
-  const int64_t p = query_position(problem.params, segment, b, i);
+// R2 for key j of the segment; the segment's length bounds j already.
+bool may_see(const Row& row, const tessera_kv_segment& segment, int64_t j) {
+  const int64_t p = row.position;
   if (segment.compress_ratio > 0) {
     // floor((p + 1) / r): j >= 0, so a position before the first key sees nothing whichever way the division rounds.
     if (p + 1 <= 0 || j >= (p + 1) / segment.compress_ratio) {
@@ -154,7 +156,7 @@ bool may_see(const Problem& problem, const tessera_kv_segment& segment, int64_t 
              (segment.window_right >= 0 && j - segment.window_right > p)) {
     return false;
   }
-  return mask_allows(segment, b, head, i, j);
+  return mask_allows(segment, row.b, row.head, row.i, j);
 }
 
 // R1's modifiers: softcap and ALiBi make the score natural.
@@ -206,9 +208,8 @@ void accumulate_output(const Problem& problem, const Keys& keys, int64_t first, 
     bool any = false;
     for (int64_t t = 0; t < std::min<int64_t>(kBlockKeys, end - block); ++t) {
       const float weight = p[block + t - first];
-      const DecodedOperand x = problem.params.dtype == TESSERA_F16
-                                   ? decode_operand<F16Format>(f32_to_f16(weight))
-                                   : decode_operand<Bf16Format>(f32_to_bf16(weight));
+      const DecodedOperand x = problem.params.dtype == TESSERA_F16 ? decode_operand<F16Format>(f32_to_f16(weight))
+                                                                   : decode_operand<Bf16Format>(f32_to_bf16(weight));
       significands[t] = x.significand;
       exponents[t] = x.exponent;
       any |= x.significand != 0;
@@ -241,8 +242,8 @@ State chunk_state(const Row& row, const Keys& keys, int64_t first, int64_t end) 
   std::vector<float> s(static_cast<size_t>(plan.granule)), p(s.size());
   for (int64_t granule = first; granule < end; granule += plan.granule) {
     const int64_t granule_end = std::min<int64_t>(end, granule + plan.granule);
-    const auto visible = std::span(row.visible).subspan(static_cast<size_t>(granule),
-                                                        static_cast<size_t>(granule_end - granule));
+    const auto visible =
+        std::span(row.visible).subspan(static_cast<size_t>(granule), static_cast<size_t>(granule_end - granule));
     if (std::ranges::none_of(visible, [](uint8_t v) { return v != 0; })) {
       continue;  // R2
     }
@@ -268,7 +269,7 @@ State chunk_state(const Row& row, const Keys& keys, int64_t first, int64_t end) 
     }
     accumulate_output(problem, keys, granule, granule_end, p.data(), state.o.data());
 
-    float g[kClasses];  // R7
+    float g[kClasses] = {};  // R7
     granule_sums(p.data(), granule_end - granule, g);
     for (int j = 0; j < kClasses; ++j) {
       classes[j] = state.empty ? g[j] : fma_rn(classes[j], a, g[j]);
@@ -312,8 +313,7 @@ struct RowOutput {
 // R9: state -> row. `sink` is -Inf when there is none.
 void finish(const State& state, float bias, float sink, const RowOutput& out) {
   if (out.lse != nullptr) {
-    *out.lse = state.empty ? -kInfinity
-                           : mul_rn(add_rn(soft_log2(state.l), sub_rn(state.m, bias)), kLn2);
+    *out.lse = state.empty ? -kInfinity : mul_rn(add_rn(soft_log2(state.l), sub_rn(state.m, bias)), kLn2);
   }
   if (out.row_max != nullptr) {
     *out.row_max = state.empty ? -kInfinity : sub_rn(state.m, bias);
@@ -372,26 +372,12 @@ class Worker {
         for (size_t j = 0; j < index.size(); ++j) {
           index[j] = static_cast<int64_t>(j);
         }
-        const std::vector<uint8_t> wanted = seen_by_any(segment, b);
-        keys_[s] = pack_keys(problem_, segment, b, kv_head, std::move(index), wanted);
+        keys_[s] =
+            pack_keys(problem_, segment, b, kv_head, std::move(index), keys_in_reach(problem_.params, segment, b));
       }
     }
     packed_b_ = b;
     packed_head_ = kv_head;
-  }
-
-  // Keys of sequence b between the first and the last that any of its rows sees, custom bits aside.
-  std::vector<uint8_t> seen_by_any(const tessera_kv_segment& segment, int64_t b) const {
-    std::vector<uint8_t> wanted(static_cast<size_t>(key_length(segment, b)), 0);
-    tessera_kv_segment plain = segment;
-    plain.mask.data = nullptr;
-    const int64_t tokens = query_length(problem_.params, b);
-    for (size_t j = 0; j < wanted.size(); ++j) {
-      for (int64_t i = tokens - 1; i >= 0 && wanted[j] == 0; --i) {
-        wanted[j] = may_see(problem_, plain, b, i, 0, static_cast<int64_t>(j)) ? 1 : 0;
-      }
-    }
-    return wanted;
   }
 
   // R10: the visible ones of the token's indices in ascending order; -1 is no key, duplicates count as often as listed.
@@ -401,13 +387,12 @@ class Worker {
     std::vector<int64_t> index;
     for (int64_t t = 0; t < count; ++t) {
       const int64_t j = segment.indices[token * segment.indices_stride + t];
-      if (j >= 0 && may_see(problem_, segment, row.b, row.i, row.head, j)) {
+      if (j >= 0 && may_see(row, segment, j)) {
         index.push_back(j);
       }
     }
     std::ranges::sort(index);
-    const std::vector<uint8_t> wanted(index.size(), 1);
-    return pack_keys(problem_, segment, row.b, kv_head, std::move(index), wanted);
+    return pack_keys(problem_, segment, row.b, kv_head, std::move(index), {0, key_length(segment, row.b)});
   }
 
   void run_row(int64_t b, int64_t i, int64_t head) {
@@ -431,7 +416,7 @@ class Worker {
       } else {
         row.visible.resize(keys_[s].index.size());
         for (size_t j = 0; j < row.visible.size(); ++j) {
-          row.visible[j] = may_see(problem_, segment, b, i, head, static_cast<int64_t>(j)) ? 1 : 0;
+          row.visible[j] = may_see(row, segment, static_cast<int64_t>(j)) ? 1 : 0;
         }
       }
       const int64_t chunk_end = params.chunk_end == 0 ? std::numeric_limits<int64_t>::max() : params.chunk_end;
@@ -441,10 +426,10 @@ class Worker {
     const auto scalar = [&](const tessera_row_scalars& scalars) {
       return scalars.data == nullptr ? nullptr : scalars.data + scalar_offset(scalars, b, token, head);
     };
-    finish(state, problem_.plan.bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
-           {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, b, token, head),
-            params.o.stride_dim, params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2),
-            scalar(params.row_sum)});
+    finish(
+        state, problem_.plan.bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
+        {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, b, token, head), params.o.stride_dim,
+         params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2), scalar(params.row_sum)});
   }
 
   const Problem& problem_;
@@ -509,18 +494,17 @@ Status oracle_merge(Arithmetic arithmetic, const tessera_merge_params& params) {
         const float row_max = scalar(params.row_max_log2_states);
         State state{row_max == -kInfinity, add_rn(row_max, bias), scalar(params.row_sum_states), {}};
         for (int64_t d = 0; d < params.head_dim_v && !state.empty; ++d) {
-          state.o.push_back(
-              o_states[row_offset(params.o_states, t, token, head) + d * params.o_states.stride_dim]);
+          state.o.push_back(o_states[row_offset(params.o_states, t, token, head) + d * params.o_states.stride_dim]);
         }
         chain(merged, std::move(state));
       }
       const auto target = [&](const tessera_row_scalars& s) {
         return s.data == nullptr ? nullptr : s.data + scalar_offset(s, 0, token, head);
       };
-      finish(merged, bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
-             {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, 0, token, head),
-              params.o.stride_dim, params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2),
-              target(params.row_sum)});
+      finish(
+          merged, bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
+          {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, 0, token, head), params.o.stride_dim,
+           params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2), target(params.row_sum)});
     }
   }
   return {};

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Writes O, LSE and states as `params` describes (rules R0..R10). `threads` >= 1 workers share the rows; the bits do not
-// depend on it. params.force_kernel is not looked at. Errors as check_problem() of oracle/problem.h, and kUnsupported
-// for fp32 under hopper-k16-f25; on failure nothing has been written.
+// Writes O, LSE and states as `params` describes (rules R0..R10). `threads` >= 1 workers share the rows; the bits do
+// not depend on it. params.force_kernel is not looked at. Errors as check_problem() of oracle/problem.h, and
+// kUnsupported for fp32 under hopper-k16-f25; on failure nothing has been written.
 Status oracle_fmha(Arithmetic arithmetic, const tessera_fmha_params& params, int threads);
 
 // The chain of R8 over params.num_states states in the order given, then R9 (or a state again).

@@ -14,6 +14,9 @@ namespace tessera {
 // the described tensors.
 Status check_problem(const tessera_fmha_params& params);
 
+// The same for a merge.
+Status check_merge(const tessera_merge_params& params);
+
 // Query tokens of sequence b, and the first one's index in the token dimension of Q, O and the row scalars.
 int64_t query_length(const tessera_fmha_params& params, int64_t b);
 int64_t query_token(const tessera_fmha_params& params, int64_t b, int64_t i);
@@ -25,6 +28,13 @@ int64_t key_length(const tessera_kv_segment& segment, int64_t b);
 
 // Key position p of query token i (R2).
 int64_t query_position(const tessera_fmha_params& params, const tessera_kv_segment& segment, int64_t b, int64_t i);
+
+// Keys [begin, end) of sequence b that lie between the first and the last that any of its query tokens may reach by
+// length, causal, windows and compression (not by custom bits). Only their rows and pages are looked at.
+struct KeyRange {
+  int64_t begin, end;
+};
+KeyRange keys_in_reach(const tessera_fmha_params& params, const tessera_kv_segment& segment, int64_t b);
 
 // Bit of the custom mask for key j of sequence b (R2); true for keys that the mask does not cover.
 bool mask_allows(const tessera_kv_segment& segment, int64_t b, int64_t head, int64_t i, int64_t j);
@@ -41,7 +51,9 @@ float load_element(tessera_dtype dtype, const void* data, int64_t offset);
 void store_element(tessera_dtype dtype, void* data, int64_t offset, float value);
 
 // Raw bits of an fp16 or bf16 element.
-inline uint16_t load_bits(const void* data, int64_t offset) { return static_cast<const uint16_t*>(data)[offset]; }
+inline uint16_t load_bits(const void* data, int64_t offset) {
+  return static_cast<const uint16_t*>(data)[offset];
+}
 
 // Whether softcap or ALiBi makes the scores natural (R1).
 inline bool has_modifiers(const tessera_fmha_params& params) {

@@ -12,8 +12,8 @@ TESSERA_HD void hopper_scores_body(DecodedSpan q, DecodedSpan k, int64_t steps, 
   for (int64_t j = 0; j < count; ++j) {
     if (visible[j] != 0) {
       const int64_t at = j * steps * kStepTerms;
-      scores[j] = fdot_chain_decoded<Format>(0.0F, q.significands, q.exponents, k.significands + at, k.exponents + at,
-                                             steps);
+      scores[j] =
+          fdot_chain_decoded<Format>(0.0F, q.significands, q.exponents, k.significands + at, k.exponents + at, steps);
     }
   }
 }
@@ -67,7 +67,9 @@ bool wide() {
 }
 #else
 #define TESSERA_WIDE
-bool wide() { return false; }
+bool wide() {
+  return false;
+}
 #endif
 
 TESSERA_WIDE void hopper_scores_wide(tessera_dtype dtype, DecodedSpan q, DecodedSpan k, int64_t steps,
@@ -85,8 +87,8 @@ TESSERA_WIDE void hopper_accumulate_wide(tessera_dtype dtype, DecodedSpan p, Dec
     hopper_accumulate_body<Bf16Format>(p, v, dims, o);
   }
 }
-TESSERA_WIDE void fma32_scores_wide(const float* q, const float* k, int64_t dims, const uint8_t* visible,
-                                    int64_t count, float* scores) {
+TESSERA_WIDE void fma32_scores_wide(const float* q, const float* k, int64_t dims, const uint8_t* visible, int64_t count,
+                                    float* scores) {
   fma32_scores_body(q, k, dims, visible, count, scores);
 }
 TESSERA_WIDE void fma32_accumulate_wide(float p, const float* v, int64_t dims, float* o) {

@@ -2,8 +2,9 @@
 //
 //   tokenize_tool MODEL.gguf [--pre NAME] [--parse-special] [--add-special] [--decode]
 //
-// Standard input is a sequence of records: u32 count, then `count` bytes of text, or with --decode `count` i32 token ids;
-// standard output the same with the two kinds exchanged. Integers are little-endian. --pre overrides tokenizer.ggml.pre.
+// Standard input is a sequence of records: u32 count, then `count` bytes of text, or with --decode `count` i32 token
+// ids; standard output the same with the two kinds exchanged. Integers are little-endian. --pre overrides
+// tokenizer.ggml.pre.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>

@@ -23,20 +23,20 @@ struct FmhaState {
 
 // Byte offsets of a thread's scratch memory; each part starts on a cache line.
 struct FmhaScratch {
-  size_t q;            // (rows, dim_qk_padded) fp32
-  size_t scores;       // (rows, granule) fp32: S, then P
-  size_t packed_k;     // (granule / 16, head_dim_qk, 16) fp32, keys in lanes
-  size_t packed_v;     // (dim_v_padded / 16, granule, 16) fp32
-  size_t products;     // (rows, 16, 16) fp32: sums of R1 before their tree (direct rows)
-  size_t key_rows;     // (granule) pointers
-  size_t value_rows;   // (granule) pointers
-  size_t visible;      // (rows, granule / 16) words: bit t of word b is key 16 b + t
-  size_t nonzero;      // likewise: P != 0
-  size_t row_info;     // (rows) FmhaRow
-  size_t row_sums;     // (rows, 8) fp32: l_j of R7
-  size_t rescale;      // (rows) fp32: a of R3
-  size_t states[4];    // chunk, superchunk, segment, total (see FmhaSchedule::state_bytes)
-  size_t bytes;        // all of it
+  size_t q;           // (rows, dim_qk_padded) fp32
+  size_t scores;      // (rows, granule) fp32: S, then P
+  size_t packed_k;    // (granule / 16, head_dim_qk, 16) fp32, keys in lanes
+  size_t packed_v;    // (dim_v_padded / 16, granule, 16) fp32
+  size_t products;    // (rows, 16, 16) fp32: sums of R1 before their tree (direct rows)
+  size_t key_rows;    // (granule) pointers
+  size_t value_rows;  // (granule) pointers
+  size_t visible;     // (rows, granule / 16) words: bit t of word b is key 16 b + t
+  size_t nonzero;     // likewise: P != 0
+  size_t row_info;    // (rows) FmhaRow
+  size_t row_sums;    // (rows, 8) fp32: l_j of R7
+  size_t rescale;     // (rows) fp32: a of R3
+  size_t states[4];   // chunk, superchunk, segment, total (see FmhaSchedule::state_bytes)
+  size_t bytes;       // all of it
 };
 
 // One row of a block.
@@ -51,8 +51,11 @@ struct FmhaRow {
 struct FmhaSchedule {
   const tessera_fmha_params* params;
 
-  // numeric: R0
+  // numeric: R0. The bias b is 0 for cpu-fma32, so it appears nowhere.
   int32_t granule;
+  int32_t chunk;
+  int32_t superchunk_chunks;
+  float lazy_threshold;
   float c;         // multiplies s in R3 and R4
   bool modifiers;  // softcap or ALiBi
 
@@ -68,10 +71,10 @@ struct FmhaSchedule {
 
   // Split calls: an item is one unit (chunk or superchunk) of one segment, `units` of them to a block.
   bool split;
-  int64_t unit_chunks;                         // chunks in a unit: 1 or 16
-  int64_t units;                               // over all segments
+  int64_t unit_chunks;                           // chunks in a unit: 1 or 16
+  int64_t units;                                 // over all segments
   int64_t first_unit[TESSERA_MAX_SEGMENTS + 1];  // units before segment s
-  int64_t chunk_begin;                         // the requested range of chunks, clipped per segment
+  int64_t chunk_begin;                           // the requested range of chunks, clipped per segment
   int64_t chunk_end;
 
   char* workspace;
@@ -84,7 +87,9 @@ FmhaSchedule make_fmha_schedule(const tessera_fmha_params& params, int32_t num_t
 // The whole workspace, or SIZE_MAX.
 size_t fmha_schedule_bytes(const FmhaSchedule& schedule, int32_t num_threads);
 
-// ---- reading the problem (also used by the validation of src/api)
+// ---- reading the problem (also used by the validation of src/api). In an unnamed namespace because translation units
+// of several instruction sets include this file (simd/portable.h on the one-definition rule).
+namespace {
 
 inline int64_t fmha_query_length(const tessera_fmha_params& p, int64_t b) {
   if (p.seqlens_q != nullptr) return p.seqlens_q[b];
@@ -126,4 +131,5 @@ inline void fmha_visible_interval(const tessera_kv_segment& s, int64_t length, i
   *end = last > first ? last : first;
 }
 
+}  // namespace
 }  // namespace tessera

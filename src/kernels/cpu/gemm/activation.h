@@ -9,21 +9,21 @@
 
 namespace tessera::gemm {
 
-inline constexpr int32_t kActLimit = 8355711;      // L of M1: 127 * (65536 + 256 + 1)
-inline constexpr float kActTiny = 0x1p-100F;       // blocks whose amax is below count as zero (M1)
+inline constexpr int32_t kActLimit = 2097151;  // L of M1: 2^21 - 1
+inline constexpr float kActTiny = 0x1p-100F;   // blocks whose amax is below count as zero (M1)
 
-// One row, 32 consecutive k: q = 65536 a + 256 b + c with signed digits. The sums let kernels multiply the stored
-// unsigned weights and subtract offset * sum, and give M3's minimum term; "first" and "second" are the halves of 16 k.
+// One row, 32 consecutive k: q = 65536 a + 256 b + c with signed digits, |a| <= 32. The sums let kernels multiply the stored
+// unsigned weights and subtract offset * sum, and give M3's minimum term.
 struct alignas(64) ActBlock {
   int8_t a[32];
   int8_t b[32];
   int8_t c[32];
   float dx;            // M1's scale, NaN if the block held NaN or infinity
   float xs;            // RN(dx * RN(X)) of M3
-  int32_t sum_ab[2];   // per half: sum of 256 a + b
-  int32_t sum_c[2];    // per half: sum of c
-  int32_t sum_a;       // sum of a
-  int32_t sum_bc;      // sum of 256 b + c
+  int32_t sum;        // X of M2: sum of q
+  int32_t sum_first;  // the same over the first 16 k
+  int32_t sum_a;      // sum of a
+  int32_t sum_bc;     // sum of 256 b + c
 };
 static_assert(sizeof(ActBlock) == 128);
 

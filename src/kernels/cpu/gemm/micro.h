@@ -6,7 +6,7 @@
 //   unpack<bits>(sub-unit)           -> Weights
 //   dot<bits, g0, g1>(weights, digits, init) -> V::I, lane = row: init + sum over k groups g0..g1 of quant * digit
 //   load_bytes<signed>(p)            -> V::F, 16 bytes widened
-//   or_int(a, b) is not needed: all combining uses V.
+//   quantize_block(x, act)           M1 for 32 elements
 #pragma once
 
 #include <stddef.h>
@@ -34,6 +34,13 @@ struct Micro {
     return V::template shift_left<kLog2>(V::set1_int(sum));
   }
 
+  // The sum over the k of step kHalf, from the block's sum and that of its first half.
+  template <int kHalves, int kHalf>
+  static int32_t part_of(int32_t sum, int32_t first) {
+    if (kHalves == 1) return sum;
+    return kHalf == 0 ? first : sum - first;
+  }
+
   // V of M2 over k groups [kG0, kG1): RN of the exact integer sum of w * q.
   template <WeightType kType, int kHalf>
   static F integer_dot(const typename D::Weights& weights, const ActBlock& act) {
@@ -42,20 +49,18 @@ struct Micro {
     constexpr int kG1 = kMap.halves == 2 ? kG0 + 4 : 8;
     constexpr int kShift = log2_of(kMap.offset);
     const I zero = V::set1_int(0);
-    if constexpr (kMap.exact_high) {
-      // I = 256 h + c with |h|, |c| < 2^24: both convert exactly and the fma rounds once.
+    if constexpr (kMap.bits < 8) {
+      // |I| < 2^31 (README.md, "Why L"), so it is built modulo 2^32 and converted once.
       const I a = D::template dot<kMap.bits, kG0, kG1>(weights, act.a, zero);
-      I h = D::template dot<kMap.bits, kG0, kG1>(weights, act.b, V::template shift_left<8>(a));
-      I c = D::template dot<kMap.bits, kG0, kG1>(weights, act.c, zero);
+      const I ab = D::template dot<kMap.bits, kG0, kG1>(weights, act.b, V::template shift_left<8>(a));
+      I all = D::template dot<kMap.bits, kG0, kG1>(weights, act.c, V::template shift_left<8>(ab));
       if constexpr (kMap.offset != 0) {
-        const int32_t sum_ab = kMap.halves == 2 ? act.sum_ab[kHalf] : act.sum_ab[0] + act.sum_ab[1];
-        const int32_t sum_c = kMap.halves == 2 ? act.sum_c[kHalf] : act.sum_c[0] + act.sum_c[1];
-        h = V::sub_int(h, scaled_sum<kShift>(sum_ab));
-        c = V::sub_int(c, scaled_sum<kShift>(sum_c));
+        all = V::sub_int(all, scaled_sum<kShift>(part_of<kMap.halves, kHalf>(act.sum, act.sum_first)));
       }
-      return V::fma(V::to_float(h), V::set1(256.0F), V::to_float(c));
+      return V::to_float(all);
     } else {
-      // I = 65536 a + bc; the upper 16 bits of bc are carried into a, so that both parts convert exactly.
+      // I = 65536 a + bc; the upper 16 bits of bc are carried into a, so that both parts convert exactly and the fma
+      // rounds once.
       I a = D::template dot<kMap.bits, kG0, kG1>(weights, act.a, zero);
       const I b = D::template dot<kMap.bits, kG0, kG1>(weights, act.b, zero);
       I bc = D::template dot<kMap.bits, kG0, kG1>(weights, act.c, V::template shift_left<8>(b));

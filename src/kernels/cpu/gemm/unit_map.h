@@ -27,8 +27,6 @@ struct UnitMap {
   int mins_at;      // Q4_K, Q5_K: byte minima, [subs][16 rows]
   int d_at;         // f16[16 rows]
   int m_at;         // f16[16 rows]: m or dmin; affine types only
-  // |256 a + b| sums over a step stay below 2^24, so that fp32 holds them exactly (see combine rules in README.md).
-  bool exact_high;
 };
 
 TESSERA_HD constexpr UnitMap unit_map(WeightType type) {
@@ -58,7 +56,6 @@ TESSERA_HD constexpr UnitMap unit_map(WeightType type) {
   }
   map.d_at = at;
   map.m_at = at + 32;
-  map.exact_high = map.bits == 4 || (map.bits < 8 && !map.affine);
   return map;
 }
 

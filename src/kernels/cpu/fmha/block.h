@@ -1,0 +1,206 @@
+// One block of rows at work: its rows, the keys of the granule at hand and their visibility (R2).
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/cpu/fmha/elements.h"
+#include "kernels/cpu/fmha/schedule.h"
+
+namespace tessera::cpu_fmha {
+namespace {
+
+// Scratch memory of the thread, typed, and where the block lies. Row r of the block is query token
+// (first_row + r) / group, head (first_row + r) % group of K/V head `kv_head`.
+struct Block {
+  const FmhaSchedule* schedule;
+  const tessera_fmha_params* params;
+  int64_t batch;
+  int64_t kv_head;
+  int64_t first_row;
+  int rows;
+
+  float* q;
+  float* scores;
+  float* packed_k;
+  float* packed_v;
+  float* products;
+  const void** key_rows;
+  const void** value_rows;
+  uint16_t* visible;
+  uint16_t* nonzero;
+  FmhaRow* row;
+  float* row_sums;
+  float* rescale;
+  FmhaState chunk, superchunk, segment, total;
+};
+
+inline FmhaState state_at(const FmhaSchedule& s, char* base) {
+  FmhaState state;
+  state.m = reinterpret_cast<float*>(base);
+  state.l = state.m + s.block_rows;
+  state.o = state.l + s.block_rows;
+  return state;
+}
+
+inline void set_scratch(const FmhaSchedule& s, char* scratch, Block* b) {
+  const FmhaScratch& at = s.scratch;
+  b->schedule = &s;
+  b->params = s.params;
+  b->q = reinterpret_cast<float*>(scratch + at.q);
+  b->scores = reinterpret_cast<float*>(scratch + at.scores);
+  b->packed_k = reinterpret_cast<float*>(scratch + at.packed_k);
+  b->packed_v = reinterpret_cast<float*>(scratch + at.packed_v);
+  b->products = reinterpret_cast<float*>(scratch + at.products);
+  b->key_rows = reinterpret_cast<const void**>(scratch + at.key_rows);
+  b->value_rows = reinterpret_cast<const void**>(scratch + at.value_rows);
+  b->visible = reinterpret_cast<uint16_t*>(scratch + at.visible);
+  b->nonzero = reinterpret_cast<uint16_t*>(scratch + at.nonzero);
+  b->row = reinterpret_cast<FmhaRow*>(scratch + at.row_info);
+  b->row_sums = reinterpret_cast<float*>(scratch + at.row_sums);
+  b->rescale = reinterpret_cast<float*>(scratch + at.rescale);
+  b->chunk = state_at(s, scratch + at.states[0]);
+  b->superchunk = state_at(s, scratch + at.states[1]);
+  b->segment = state_at(s, scratch + at.states[2]);
+  b->total = state_at(s, scratch + at.states[3]);
+}
+
+// Finds the block of index `index` (0 <= index < schedule.blocks). The last blocks of all sequences come first: under a
+// causal mask they have the most keys, and long items are best started early. False if it has no rows.
+inline bool find_block(const FmhaSchedule& s, int64_t index, Block* b) {
+  const tessera_fmha_params& p = *s.params;
+  const int64_t pairs = p.batch * p.num_heads_kv;
+  const int64_t row_block = s.row_blocks - 1 - index / pairs;
+  b->batch = index % pairs / p.num_heads_kv;
+  b->kv_head = index % p.num_heads_kv;
+  b->first_row = row_block * s.block_rows;
+  const int64_t rows = fmha_query_length(p, b->batch) * s.group - b->first_row;
+  if (rows <= 0) return false;
+  b->rows = static_cast<int>(rows < s.block_rows ? rows : s.block_rows);
+  for (int r = 0; r < b->rows; ++r) {
+    b->row[r].token = (b->first_row + r) / s.group;
+    b->row[r].head = b->kv_head * s.group + (b->first_row + r) % s.group;
+  }
+  return true;
+}
+
+// Elements from tensor.data to dim 0 of a row of Q or O.
+inline int64_t query_offset(const tessera_fmha_params& p, const tessera_tensor& t, int64_t batch, const FmhaRow& row) {
+  return batch * t.stride_batch + (fmha_first_query_token(p, batch) + row.token) * t.stride_token +
+         row.head * t.stride_head;
+}
+
+// Q widened to fp32: (rows, dim_qk_padded), the padding +0.
+template <class V, class E>
+inline void load_queries(Block* b) {
+  const FmhaSchedule& s = *b->schedule;
+  const tessera_fmha_params& p = *b->params;
+  for (int r = 0; r < b->rows; ++r) {
+    const auto* source = element_at<E>(p.q, query_offset(p, p.q, b->batch, b->row[r]));
+    float* q = b->q + static_cast<int64_t>(r) * s.dim_qk_padded;
+    for (int d = 0; d < p.head_dim_qk; d += 16) {
+      const int left = p.head_dim_qk - d;
+      V::store(q + d, left >= 16 ? E::load(source + d) : E::load_partial(source + d, left));
+    }
+  }
+}
+
+struct KeyRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// Positions and visible intervals of all rows in a segment; returns the keys that some row may see.
+inline KeyRange enter_segment(Block* b, const tessera_kv_segment& segment) {
+  const int64_t length = fmha_key_length(segment, b->batch);
+  const int64_t first_position = fmha_first_position(*b->params, segment, b->batch);
+  KeyRange range{INT64_MAX, 0};
+  for (int r = 0; r < b->rows; ++r) {
+    FmhaRow& row = b->row[r];
+    row.position = first_position + row.token;
+    fmha_visible_interval(segment, length, row.position, &row.begin, &row.end);
+    if (row.begin >= row.end) continue;
+    range.begin = row.begin < range.begin ? row.begin : range.begin;
+    range.end = row.end > range.end ? row.end : range.end;
+  }
+  if (range.begin >= range.end) return {0, 0};
+  return range;
+}
+
+// Bits t of keys `first + t`, t < 16, that lie in [begin, end).
+inline uint32_t interval_bits(int64_t first, int64_t begin, int64_t end) {
+  const int64_t lo = begin > first ? begin - first : 0;
+  const int64_t hi = end - first < 16 ? end - first : 16;
+  if (lo >= hi) return 0;
+  return (0xffffu >> (16 - hi)) & (0xffffu << lo) & 0xffffu;
+}
+
+// Custom bits of keys `first + t`; keys before the covered ones are visible. Reads no byte beyond bit num_keys - 1.
+inline uint32_t custom_bits(const uint8_t* bits, int64_t num_keys, int64_t covered_begin, int64_t first) {
+  uint32_t word = 0;
+  for (int t = 0; t < 16; ++t) {
+    const int64_t j = first + t - covered_begin;
+    const bool set = j < 0 || (j < num_keys && (bits[j >> 3] >> (j & 7) & 1) != 0);
+    word |= static_cast<uint32_t>(set) << t;
+  }
+  return word;
+}
+
+// Fills `visible` for 16-key blocks [block_begin, block_end) of the granule at `granule_key`; any[b] is the union over
+// the rows. Returns whether every row sees every key of those blocks.
+inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int block_begin,
+                         int block_end, uint32_t* any) {
+  const int stride = b->schedule->granule / 16;
+  const tessera_bit_mask& mask = segment.mask;
+  const int64_t length = fmha_key_length(segment, b->batch);
+  const int64_t num_keys = mask.num_keys < 0 ? length : mask.num_keys;
+  const int64_t covered_begin = num_keys < length ? length - num_keys : 0;
+  for (int k = block_begin; k < block_end; ++k) any[k] = 0;
+  bool all = true;
+  for (int r = 0; r < b->rows; ++r) {
+    const FmhaRow& row = b->row[r];
+    const uint8_t* bits = mask.data == nullptr ? nullptr
+                                               : mask.data + b->batch * mask.stride_batch +
+                                                     row.head * mask.stride_head + row.token * mask.stride_row;
+    for (int k = block_begin; k < block_end; ++k) {
+      const int64_t first = granule_key + k * 16;
+      uint32_t word = interval_bits(first, row.begin, row.end);
+      if (bits != nullptr && word != 0) word &= custom_bits(bits, num_keys, covered_begin, first);
+      b->visible[r * stride + k] = static_cast<uint16_t>(word);
+      any[k] |= word;
+      all = all && word == 0xffffu;
+    }
+  }
+  return all;
+}
+
+// Addresses of the K and V rows of keys [begin, end) of a granule, by offset in the granule.
+template <class E>
+inline void find_rows(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end) {
+  const tessera_tensor& k = segment.k;
+  const tessera_tensor& v = segment.v;
+  int64_t k_base = b->kv_head * k.stride_head;
+  int64_t v_base = b->kv_head * v.stride_head;
+  if (segment.page_table == nullptr) {
+    const int64_t first = segment.cu_seqlens_k != nullptr ? segment.cu_seqlens_k[b->batch] : 0;
+    k_base += b->batch * k.stride_batch + first * k.stride_token;
+    v_base += b->batch * v.stride_batch + first * v.stride_token;
+    for (int t = begin; t < end; ++t) {
+      b->key_rows[t] = element_at<E>(k, k_base + (granule_key + t) * k.stride_token);
+      b->value_rows[t] = element_at<E>(v, v_base + (granule_key + t) * v.stride_token);
+    }
+    return;
+  }
+  const int32_t* pages = segment.page_table + b->batch * segment.page_table_stride;
+  int64_t index = (granule_key + begin) / segment.page_size;
+  int64_t slot = (granule_key + begin) % segment.page_size;
+  for (int t = begin; t < end; ++index, slot = 0) {
+    const int64_t page = pages[index];
+    for (; slot < segment.page_size && t < end; ++slot, ++t) {
+      b->key_rows[t] = element_at<E>(k, k_base + page * k.stride_batch + slot * k.stride_token);
+      b->value_rows[t] = element_at<E>(v, v_base + page * v.stride_batch + slot * v.stride_token);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cpu_fmha
