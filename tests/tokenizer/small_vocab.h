@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,7 +23,7 @@ inline std::string in_alphabet(std::string_view bytes) {
   return out;
 }
 
-// Collects tokens and merges and owns their texts.
+// Collects tokens and merges. Their texts live as long as any VocabData made from it.
 class VocabBuilder {
  public:
   TokenId add(std::string text, TokenType type = TokenType::kNormal, float score = 0.0f) {
@@ -41,14 +42,20 @@ class VocabBuilder {
   void add_merge_line(std::string line) { data_.merges.push_back(own(std::move(line))); }
 
   VocabData& data() { return data_; }
-  // A copy, so that one builder can serve many tokenizers.
+  // One builder can serve many tokenizers.
   VocabData copy() const { return data_; }
 
  private:
-  std::string_view own(std::string text) { return texts_.emplace_back(std::move(text)); }
+  std::string_view own(std::string text) { return texts_->emplace_back(std::move(text)); }
 
-  std::deque<std::string> texts_;  // stable addresses
-  VocabData data_;
+  std::shared_ptr<std::deque<std::string>> texts_ = std::make_shared<std::deque<std::string>>();  // stable addresses
+  VocabData data_ = with_storage(texts_);
+
+  static VocabData with_storage(std::shared_ptr<const void> storage) {
+    VocabData data;
+    data.storage = std::move(storage);
+    return data;
+  }
 };
 
 inline constexpr TokenId kHe = 256, kLl = 257, kHell = 258, kHello = 259, kSpaceH = 260, kSpaceHello = 261,

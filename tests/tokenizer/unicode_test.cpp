@@ -51,7 +51,7 @@ TEST(Utf8, EveryScalarValueSurvivesARoundTrip) {
     std::string text;
     append_utf8(cp, text);
     const Utf8Char c = decode_utf8(text, 0);
-    ASSERT_EQ(c.state, Utf8State::kValid) << cp;
+    ASSERT_EQ(c.state, Utf8State::kValid) << static_cast<std::uint32_t>(cp);
     ASSERT_EQ(c.code_point, cp);
     ASSERT_EQ(c.length, text.size());
   }

@@ -16,7 +16,11 @@ std::string split_suffix(uint64_t no, uint64_t count) {
 }
 
 std::string dims_text(std::span<const int64_t> dims) {
-  return fmt::format("[{}]", fmt::join(dims, ", "));
+  std::string dims_text(std::span<const int64_t> dims) {
+    std::string out = "[";
+    for (size_t d = 0; d < dims.size(); ++d) out += (d > 0 ? ", " : "") + fmt::format("{}", dims[d]);
+    return out + "]";
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // D. Included by one translation unit per instruction set; nothing here may be shared by the linker across them.
 //
 // D provides
+//   kMaxRows                         rows of the largest tile, a power of two <= 8
 //   Weights                          16 rows x 32 k of stored unsigned quants, ready for dot()
 //   unpack<bits>(sub-unit)           -> Weights
 //   dot<bits, g0, g1>(weights, digits, init) -> V::I, lane = row: init + sum over k groups g0..g1 of quant * digit
@@ -203,34 +204,34 @@ struct Micro {
     }
   }
 
+  // Rows from `row` on, kRows at a time, then the rest with half as many.
+  template <WeightType kType, int kRows>
+  static void quantized_rows(const TileTask& task, int64_t group, int64_t row) {
+    for (; row + kRows <= task.row_end; row += kRows) quantized_tile<kType, kRows>(task, group, row);
+    if constexpr (kRows > 1) quantized_rows<kType, kRows / 2>(task, group, row);
+  }
+
   template <WeightType kType>
   static void quantized(const TileTask& task) {
     for (int64_t group = task.group_begin; group < task.group_end; ++group) {
-      int64_t row = task.row_begin;
-      for (; row + 8 <= task.row_end; row += 8) quantized_tile<kType, 8>(task, group, row);
-      if (row + 4 <= task.row_end) {
-        quantized_tile<kType, 4>(task, group, row);
-        row += 4;
-      }
-      if (row + 2 <= task.row_end) {
-        quantized_tile<kType, 2>(task, group, row);
-        row += 2;
-      }
-      if (row < task.row_end) quantized_tile<kType, 1>(task, group, row);
+      quantized_rows<kType, D::kMaxRows>(task, group, task.row_begin);
     }
   }
 
   // All rows of the task times kGroups groups.
   template <WeightType kType, int kGroups>
   static void plain_rows(const TileTask& task, int64_t group) {
+    constexpr int kRows = D::kMaxRows < 4 ? D::kMaxRows : 4;
     int64_t row = task.row_begin;
-    for (; row + 4 <= task.row_end; row += 4) plain_tile<kType, 4, kGroups>(task, group, row);
-    for (; row < task.row_end; ++row) plain_tile<kType, 1, kGroups>(task, group, row);
+    for (; row + kRows <= task.row_end; row += kRows) plain_tile<kType, kRows, kGroups>(task, group, row);
+    if constexpr (kRows > 1) {
+      for (; row < task.row_end; ++row) plain_tile<kType, 1, kGroups>(task, group, row);
+    }
   }
 
   template <WeightType kType>
   static void plain(const TileTask& task) {
-    constexpr int kGroups = V::kRegisters >= 32 ? 4 : 2;
+    constexpr int kGroups = V::kRegisters >= 32 ? 4 : (D::kMaxRows > 1 ? 2 : 1);
     int64_t group = task.group_begin;
     for (; group + kGroups <= task.group_end; group += kGroups) plain_rows<kType, kGroups>(task, group);
     for (; group < task.group_end; ++group) plain_rows<kType, 1>(task, group);

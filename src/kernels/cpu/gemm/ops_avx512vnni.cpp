@@ -10,6 +10,8 @@ namespace {
 struct Avx512Dot {
   using V = simd::Avx512;
 
+  static constexpr int kMaxRows = 8;  // 8 weight vectors, 8 accumulators and temporaries fit the 32 registers
+
   struct Weights {
     __m512i g[8];  // per k group: byte row * 4 + k of the group
   };

@@ -8,12 +8,15 @@ namespace {
 struct PortableDot {
   using V = simd::Portable;
 
+  // One row at a time: wider tiles only pay where they stay in registers.
+  static constexpr int kMaxRows = 1;
+
   struct Weights {
     uint8_t quants[8][64];  // [k group][row * 4 + k of the group]
   };
 
   template <int kBits>
-  static Weights unpack(const uint8_t* sub) {
+  static __attribute__((noinline)) Weights unpack(const uint8_t* sub) {
     UnitMap map{};
     map.bits = kBits;
     map.sub_bytes = 64 * kBits;
@@ -25,7 +28,7 @@ struct PortableDot {
   }
 
   template <int kBits, int kG0, int kG1>
-  static V::I dot(const Weights& w, const int8_t* digits, V::I init) {
+  static __attribute__((noinline)) V::I dot(const Weights& w, const int8_t* digits, V::I init) {
     V::I sums;
     for (int row = 0; row < 16; ++row) {
       int32_t sum = 0;
