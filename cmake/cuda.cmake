@@ -16,11 +16,17 @@ if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13.0)
 endif()
 find_package(CUDAToolkit REQUIRED)
 
-# -std is spelled out because CMake before 3.26 knows no C++20 flag for nvcc.
+# CMake before 3.26 knows no C++20 flag for nvcc.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+
 # -fmad=false: every fma of the contract is spelled __fmaf_rn; the compiler may add none (contract.md, hygiene).
 # The ptxas warnings turn a register spill or a stack frame into a build error.
 add_compile_options(
-  "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>"
   "$<$<COMPILE_LANGUAGE:CUDA>:--generate-code=arch=compute_90a,code=sm_90a>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the sources for what a compiler accepts and the project does not.
 
-In the library (src/ without src/cli): calls that end the process, print, or wait for the whole device; the library
+In the library (src/ without the programs in src/cli and src/probe): calls that end the process, print, or wait for the whole device; the library
 reports by Status and leaves those decisions to the program. In all sources: marks of unfinished work, code that was
 commented out, paths of one person's machine, and files too long to be read in one sitting. Prints one line per
 finding; exit code 1 if there is any.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from source_tree import blank, comments, is_cpp, project_files
 
+PROGRAMS = {"cli", "probe"}  # folders of src/ that are programs: they print, and end the process
 MAX_LINES = 700
 LONG_FILE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".c", ".py"}  # not .inc: those are generated tables
 
@@ -65,7 +66,7 @@ def check_file(path: Path, text: str) -> list[str]:
         for number, comment in comments(text):
             if DEAD_CODE.match(comment):
                 report(number, f"got code in a comment ({comment.strip()}); delete it, git remembers it")
-        if path.parts[0] == "src" and path.parts[1] != "cli":
+        if path.parts[0] == "src" and path.parts[1] not in PROGRAMS:
             code = blank(text, strings=True)
             for pattern, advice in LIBRARY_CALLS:
                 for match in re.finditer(pattern, code):

@@ -2,7 +2,7 @@
 """Writes src/contract/data/ex2_sm90.bin from a measured table of ex2.approx.ftz.f32.
 
 Input: the mantissa table T[f], f in [0, 2^23): the fp32 significand (2^23 <= T < 2^24) of ex2(f / 2^23) on sm_90, as
-raw little-endian uint32 (tessera_probe_vectors --dump-ex2-table writes it).
+raw little-endian uint32 (tessera_probe_vectors --dump-ex2 writes it).
 
 The unit evaluates one quadratic in each of 64 equal segments, so a quadratic in exact integers predicts about 98 % of
 the table and never misses by more than 1; the file holds the coefficients and the misses. Layout, little-endian:

@@ -1,10 +1,10 @@
 // tessera_gemm_*: checks every argument, then calls kernels/cpu/gemm.
 #include <fmt/format.h>
 
-#include <limits>
-#include <new>
+#include <string>
+#include <utility>
 
-#include "api/error.h"
+#include "api/call_guard.h"
 #include "kernels/cpu/fp_environment.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/pack.h"
@@ -37,8 +37,8 @@ std::string argument(int32_t weight, const char* name) {
 
 Status check_packed(const void* packed, int32_t weight) {
   if (packed == nullptr) {
-    return invalid(fmt::format("{}: got NULL; allowed a packed matrix; call tessera_gemm_pack",
-                               argument(weight, "packed")));
+    return invalid(
+        fmt::format("{}: got NULL; allowed a packed matrix; call tessera_gemm_pack", argument(weight, "packed")));
   }
   if (!aligned(packed)) {
     return invalid(fmt::format("{}: got an address that is no multiple of {}; allowed {}-byte aligned memory; align it",
@@ -58,25 +58,27 @@ Status pack(int32_t type, int64_t n, int64_t k, int64_t row_begin, int64_t row_e
   const Result<const WeightTraits*> traits = gemm::check_weight_shape(type, n, k);
   if (!traits.ok()) return traits.status();
   if (row_begin < 0 || row_begin >= n || row_begin % gemm::kGroupRows != 0) {
-    return invalid(fmt::format("row_begin: got {}; allowed multiples of {} in [0, {}); pack whole row groups", row_begin,
-                               gemm::kGroupRows, n));
+    return invalid(fmt::format("row_begin: got {}; allowed multiples of {} in [0, {}); pack whole row groups",
+                               row_begin, gemm::kGroupRows, n));
   }
   if (row_end <= row_begin || row_end > n || (row_end % gemm::kGroupRows != 0 && row_end != n)) {
-    return invalid(fmt::format("row_end: got {}; allowed multiples of {} above row_begin {}, or n = {}; pack whole row "
-                               "groups",
-                               row_end, gemm::kGroupRows, row_begin, n));
+    return invalid(
+        fmt::format("row_end: got {}; allowed multiples of {} above row_begin {}, or n = {}; pack whole row "
+                    "groups",
+                    row_end, gemm::kGroupRows, row_begin, n));
   }
   if (rows == nullptr) return invalid("rows: got NULL; allowed the rows in GGUF layout; pass the tensor data");
   const size_t need = static_cast<size_t>(row_end - row_begin) * gemm::file_row_bytes(*traits.value(), k);
   if (rows_bytes < need) {
-    return invalid(fmt::format("rows_bytes: got {}; allowed at least {} for {} rows of {} {} elements; pass all of them",
-                               rows_bytes, need, row_end - row_begin, k, traits.value()->name));
+    return invalid(
+        fmt::format("rows_bytes: got {}; allowed at least {} for {} rows of {} {} elements; pass all of them",
+                    rows_bytes, need, row_end - row_begin, k, traits.value()->name));
   }
   TESSERA_RETURN_IF_ERROR(check_packed(packed, -1));
   const size_t size = gemm::packed_size(*traits.value(), n, k);
   if (packed_bytes < size) {
-    return invalid(fmt::format("packed_bytes: got {}; allowed at least {}; ask tessera_gemm_packed_size", packed_bytes,
-                               size));
+    return invalid(
+        fmt::format("packed_bytes: got {}; allowed at least {}; ask tessera_gemm_packed_size", packed_bytes, size));
   }
   gemm::pack_rows(*traits.value(), k, row_begin, row_end, static_cast<const uint8_t*>(rows),
                   static_cast<uint8_t*>(packed));
@@ -127,8 +129,8 @@ Result<GemmProblem> check_shapes(const tessera_gemm_params* params) {
 
 Status check_stride(int32_t weight, const char* name, int64_t stride, int64_t columns, int64_t rows) {
   if (rows > 1 && (stride < columns || stride > kMaxStride)) {
-    return invalid(fmt::format("{}: got {}; allowed {}..{}; pass the elements between rows", argument(weight, name), stride, columns,
-                               kMaxStride));
+    return invalid(fmt::format("{}: got {}; allowed {}..{}; pass the elements between rows", argument(weight, name),
+                               stride, columns, kMaxStride));
   }
   return {};
 }
@@ -156,8 +158,8 @@ Status check_pointers(const tessera_gemm_params& params, GemmProblem& problem) {
 
 Status check_threads(int32_t num_threads) {
   if (num_threads < 1 || num_threads > kMaxThreads) {
-    return invalid(fmt::format("num_threads: got {}; allowed 1..{}; pass the executor's thread count", num_threads,
-                               kMaxThreads));
+    return invalid(
+        fmt::format("num_threads: got {}; allowed 1..{}; pass the executor's thread count", num_threads, kMaxThreads));
   }
   return {};
 }
@@ -179,7 +181,8 @@ Status run(const tessera_gemm_params* params, void* workspace, size_t workspace_
   if (executor != nullptr) {
     TESSERA_RETURN_IF_ERROR(check_threads(executor->num_threads));
     if (executor->parallel_for == nullptr) {
-      return invalid("executor.parallel_for: got NULL; allowed a function; pass a NULL executor for the calling thread");
+      return invalid(
+          "executor.parallel_for: got NULL; allowed a function; pass a NULL executor for the calling thread");
     }
   }
   const Result<const GemmKernel*> kernel = gemm::select_gemm_kernel(params->force_kernel);
@@ -196,21 +199,10 @@ Status run(const tessera_gemm_params* params, void* workspace, size_t workspace_
   return {};
 }
 
-// Runs a checked body that returns Status; running out of memory for a sentence is reported like any other failure.
-template <class Body>
-tessera_status guarded(tessera_error* error, const Body& body) {
-  try {
-    return report(body(), error);
-  } catch (const std::bad_alloc&) {
-    if (error != nullptr) *error = {TESSERA_INTERNAL, "memory: got none for an error sentence; free some and retry"};
-    return TESSERA_INTERNAL;
-  }
-}
-
-// The same for a body that returns a size, which goes to *bytes.
+// Runs a body that returns a size, which goes to *bytes.
 template <class Body>
 tessera_status guarded_size(size_t* bytes, tessera_error* error, const Body& body) {
-  return guarded(error, [&]() -> Status {
+  return run_guarded(error, [&]() -> Status {
     if (bytes == nullptr) return invalid("bytes: got NULL; allowed a size_t; pass the address of one");
     const Result<size_t> size = body();
     if (size.ok()) *bytes = size.value();
@@ -225,22 +217,21 @@ extern "C" {
 
 tessera_status tessera_gemm_packed_size(tessera_weight_type type, int64_t n, int64_t k, size_t* bytes,
                                         tessera_error* error) {
-  return tessera::guarded_size(bytes, error,
-                               [&] { return tessera::packed_size(static_cast<int32_t>(type), n, k); });
+  return tessera::guarded_size(bytes, error, [&] { return tessera::packed_size(static_cast<int32_t>(type), n, k); });
 }
 
 tessera_status tessera_gemm_pack(tessera_weight_type type, int64_t n, int64_t k, int64_t row_begin, int64_t row_end,
                                  const void* rows, size_t rows_bytes, void* packed, size_t packed_bytes,
                                  tessera_error* error) {
-  return tessera::guarded(error, [&] {
+  return tessera::run_guarded(error, [&] {
     return tessera::pack(static_cast<int32_t>(type), n, k, row_begin, row_end, rows, rows_bytes, packed, packed_bytes);
   });
 }
 
 tessera_status tessera_gemm_unpack_row(tessera_weight_type type, int64_t n, int64_t k, const void* packed, int64_t row,
                                        float* dst, tessera_error* error) {
-  return tessera::guarded(
-      error, [&] { return tessera::unpack_row(static_cast<int32_t>(type), n, k, packed, row, dst); });
+  return tessera::run_guarded(error,
+                              [&] { return tessera::unpack_row(static_cast<int32_t>(type), n, k, packed, row, dst); });
 }
 
 tessera_status tessera_gemm_workspace_size(const tessera_gemm_params* params, int32_t num_threads, size_t* bytes,
@@ -250,7 +241,7 @@ tessera_status tessera_gemm_workspace_size(const tessera_gemm_params* params, in
 
 tessera_status tessera_gemm_run(const tessera_gemm_params* params, void* workspace, size_t workspace_bytes,
                                 const tessera_stream* stream, tessera_error* error) {
-  return tessera::guarded(error, [&] { return tessera::run(params, workspace, workspace_bytes, stream); });
+  return tessera::run_guarded(error, [&] { return tessera::run(params, workspace, workspace_bytes, stream); });
 }
 
 }  // extern "C"

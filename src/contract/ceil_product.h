@@ -5,7 +5,7 @@
 // sum's unit is no longer 1: the value may lie above the ceiling, and the outer ceilf keeps m integer-valued.
 #pragma once
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 #if !defined(__CUDA_ARCH__)
 #include <cmath>

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 

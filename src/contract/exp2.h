@@ -11,7 +11,7 @@
 //   exp2_poly3   3      1.1e-4                   1.1e-4
 #pragma once
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 

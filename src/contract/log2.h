@@ -6,7 +6,7 @@
 // l = +0 gives -Inf, +Inf gives +Inf, a negative l or NaN gives NaN. Coefficients: tools/fit_polynomials.py.
 #pragma once
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 

@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 
@@ -33,6 +33,9 @@ struct Bf16Format {
 
 inline constexpr uint32_t kMmaNan = 0x7fffffffU;
 inline constexpr int32_t kStepTerms = 16;
+
+// E is never below this: products smaller than 2^-158 are lost even when nothing larger is present (measured).
+inline constexpr int32_t kLowestAlignment = -133;
 
 // Exponents that stand for a zero operand (below every real sum of two) and for Inf or NaN (above every real one, and
 // still below when it meets a zero).
@@ -96,7 +99,7 @@ TESSERA_HD float fdot_decoded(float c, const int16_t* significand_a, const int16
   const int32_t c_exponent = (c_field == 0 ? 1 : c_field) - 127;
   const int64_t c_significand = c_field == 0 ? c_magnitude : (c_magnitude & 0x7fffffU) | 0x800000U;
 
-  int32_t largest = c_magnitude == 0 ? 2 * kZeroExponent : c_exponent;
+  int32_t largest = c_magnitude == 0 ? kLowestAlignment : c_exponent;
   for (int32_t i = 0; i < kStepTerms; ++i) {
     const int32_t exponent = exponent_a[i] + exponent_b[i];
     largest = exponent > largest ? exponent : largest;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "contract/exp2.h"
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "contract/exp2.h"
-#include "contract/host_device.h"
+#include "base/host_device.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "contract/numeric_types.h"
+#include "base/numeric_types.h"
 #include "contract/plan.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include "oracle/steps.h"
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 #include "contract/mma_model.h"
 
 namespace tessera {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cpu/gemm/gemm.h"
 #include "tessera/tessera.h"
 
 namespace tessera::gemm_test {
@@ -19,7 +20,7 @@ namespace tessera::gemm_test {
 // 64-byte aligned bytes whose end is the end of the allocation, so that sanitizers see overruns.
 class AlignedBytes {
  public:
-  explicit AlignedBytes(size_t size) : size_(size), data_(new(std::align_val_t{64}) uint8_t[size == 0 ? 1 : size]) {
+  explicit AlignedBytes(size_t size) : size_(size), data_(new (std::align_val_t{64}) uint8_t[size == 0 ? 1 : size]) {
     std::memset(data_.get(), 0xa5, size);
   }
   uint8_t* get() const { return data_.get(); }
@@ -117,6 +118,12 @@ inline ::testing::AssertionResult same_bits(const std::vector<float>& a, const s
 }
 
 // GEMM kernels of this build that this machine can run.
-std::vector<std::string> available_kernels();
+inline std::vector<const char*> available_kernels() {
+  std::vector<const char*> names;
+  for (const gemm::GemmKernel& kernel : gemm::gemm_kernels()) {
+    if (kernel.available()) names.push_back(kernel.name);
+  }
+  return names;
+}
 
 }  // namespace tessera::gemm_test

@@ -63,12 +63,16 @@ Element element(tessera_weight_type type, const uint8_t* block, int i) {
   const auto nibble = [&](const uint8_t* qs) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; };
   const auto fifth = [&](const uint8_t* qh) { return (qh[i / 8] >> (i % 8) & 1) * 16; };
   switch (type) {
-    case TESSERA_WEIGHT_Q4_0: return simple_element(half_at(block), nibble(block + 2) - 8);
-    case TESSERA_WEIGHT_Q4_1: return affine_element(half_at(block), half_at(block + 2), nibble(block + 4));
-    case TESSERA_WEIGHT_Q5_0: return simple_element(half_at(block), nibble(block + 6) + fifth(block + 2) - 16);
+    case TESSERA_WEIGHT_Q4_0:
+      return simple_element(half_at(block), nibble(block + 2) - 8);
+    case TESSERA_WEIGHT_Q4_1:
+      return affine_element(half_at(block), half_at(block + 2), nibble(block + 4));
+    case TESSERA_WEIGHT_Q5_0:
+      return simple_element(half_at(block), nibble(block + 6) + fifth(block + 2) - 16);
     case TESSERA_WEIGHT_Q5_1:
       return affine_element(half_at(block), half_at(block + 2), nibble(block + 8) + fifth(block + 4));
-    case TESSERA_WEIGHT_Q8_0: return simple_element(half_at(block), static_cast<int8_t>(block[2 + i]));
+    case TESSERA_WEIGHT_Q8_0:
+      return simple_element(half_at(block), static_cast<int8_t>(block[2 + i]));
     case TESSERA_WEIGHT_Q4_K: {
       const uint8_t byte = block[16 + i / 64 * 32 + i % 32];
       return k_element(block, block + 4, i / 32, i % 64 < 32 ? byte & 15 : byte >> 4);
@@ -93,7 +97,8 @@ Element element(tessera_weight_type type, const uint8_t* block, int i) {
       std::memcpy(&value, block, 4);
       return {0, 0.0F, 0.0F, value};
     }
-    case TESSERA_WEIGHT_F16: return {0, 0.0F, 0.0F, half_at(block)};
+    case TESSERA_WEIGHT_F16:
+      return {0, 0.0F, 0.0F, half_at(block)};
     case TESSERA_WEIGHT_BF16:
       return {0, 0.0F, 0.0F, std::bit_cast<float>(static_cast<uint32_t>(u16_at(block)) << 16)};
   }
@@ -124,7 +129,8 @@ QuantBlock quantize(const float* x) {
   const float inverse = kLimit / amax;
   for (int i = 0; i < 32; ++i) {
     const float scaled = x[i] * inverse;
-    block.q[i] = std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(scaled))), -2097151, 2097151);
+    block.q[i] =
+        std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(scaled))), -2097151, 2097151);
   }
   return block;
 }
@@ -142,17 +148,28 @@ float rounded(int64_t value) {
 
 const char* type_name(tessera_weight_type type) {
   switch (type) {
-    case TESSERA_WEIGHT_F32: return "F32";
-    case TESSERA_WEIGHT_F16: return "F16";
-    case TESSERA_WEIGHT_Q4_0: return "Q4_0";
-    case TESSERA_WEIGHT_Q4_1: return "Q4_1";
-    case TESSERA_WEIGHT_Q5_0: return "Q5_0";
-    case TESSERA_WEIGHT_Q5_1: return "Q5_1";
-    case TESSERA_WEIGHT_Q8_0: return "Q8_0";
-    case TESSERA_WEIGHT_Q4_K: return "Q4_K";
-    case TESSERA_WEIGHT_Q5_K: return "Q5_K";
-    case TESSERA_WEIGHT_Q6_K: return "Q6_K";
-    case TESSERA_WEIGHT_BF16: return "BF16";
+    case TESSERA_WEIGHT_F32:
+      return "F32";
+    case TESSERA_WEIGHT_F16:
+      return "F16";
+    case TESSERA_WEIGHT_Q4_0:
+      return "Q4_0";
+    case TESSERA_WEIGHT_Q4_1:
+      return "Q4_1";
+    case TESSERA_WEIGHT_Q5_0:
+      return "Q5_0";
+    case TESSERA_WEIGHT_Q5_1:
+      return "Q5_1";
+    case TESSERA_WEIGHT_Q8_0:
+      return "Q8_0";
+    case TESSERA_WEIGHT_Q4_K:
+      return "Q4_K";
+    case TESSERA_WEIGHT_Q5_K:
+      return "Q5_K";
+    case TESSERA_WEIGHT_Q6_K:
+      return "Q6_K";
+    case TESSERA_WEIGHT_BF16:
+      return "BF16";
   }
   return "?";
 }
@@ -168,17 +185,28 @@ int64_t block_elements(tessera_weight_type type) {
 
 int64_t block_bytes(tessera_weight_type type) {
   switch (type) {
-    case TESSERA_WEIGHT_F32: return 4;
-    case TESSERA_WEIGHT_F16: return 2;
-    case TESSERA_WEIGHT_Q4_0: return 18;
-    case TESSERA_WEIGHT_Q4_1: return 20;
-    case TESSERA_WEIGHT_Q5_0: return 22;
-    case TESSERA_WEIGHT_Q5_1: return 24;
-    case TESSERA_WEIGHT_Q8_0: return 34;
-    case TESSERA_WEIGHT_Q4_K: return 144;
-    case TESSERA_WEIGHT_Q5_K: return 176;
-    case TESSERA_WEIGHT_Q6_K: return 210;
-    case TESSERA_WEIGHT_BF16: return 2;
+    case TESSERA_WEIGHT_F32:
+      return 4;
+    case TESSERA_WEIGHT_F16:
+      return 2;
+    case TESSERA_WEIGHT_Q4_0:
+      return 18;
+    case TESSERA_WEIGHT_Q4_1:
+      return 20;
+    case TESSERA_WEIGHT_Q5_0:
+      return 22;
+    case TESSERA_WEIGHT_Q5_1:
+      return 24;
+    case TESSERA_WEIGHT_Q8_0:
+      return 34;
+    case TESSERA_WEIGHT_Q4_K:
+      return 144;
+    case TESSERA_WEIGHT_Q5_K:
+      return 176;
+    case TESSERA_WEIGHT_Q6_K:
+      return 210;
+    case TESSERA_WEIGHT_BF16:
+      return 2;
   }
   return 0;
 }
@@ -191,7 +219,7 @@ std::vector<uint8_t> random_matrix(tessera_weight_type type, int64_t n, int64_t 
   for (uint8_t& byte : matrix) byte = static_cast<uint8_t>(engine());
   // f16 values of either sign with exponents in [low, low + 3]
   const auto put_half = [&](uint8_t* p, int low) {
-    const uint32_t r = engine();
+    const auto r = static_cast<uint32_t>(engine());
     const auto h = static_cast<uint16_t>((r & 0x83ffU) | (static_cast<uint32_t>(low) + (r >> 20 & 3U)) << 10);
     std::memcpy(p, &h, 2);
   };
@@ -203,11 +231,19 @@ std::vector<uint8_t> random_matrix(tessera_weight_type type, int64_t n, int64_t 
         std::memcpy(block, &value, 4);
         break;
       }
-      case TESSERA_WEIGHT_F16: put_half(block, 12); break;
-      case TESSERA_WEIGHT_BF16: block[1] = static_cast<uint8_t>((block[1] & 0x80) | 0x3f); break;
+      case TESSERA_WEIGHT_F16:
+        put_half(block, 12);
+        break;
+      case TESSERA_WEIGHT_BF16:
+        block[1] = static_cast<uint8_t>((block[1] & 0x80) | 0x3f);
+        break;
       case TESSERA_WEIGHT_Q4_0:
-      case TESSERA_WEIGHT_Q5_0: put_half(block, 10); break;
-      case TESSERA_WEIGHT_Q8_0: put_half(block, 6); break;
+      case TESSERA_WEIGHT_Q5_0:
+        put_half(block, 10);
+        break;
+      case TESSERA_WEIGHT_Q8_0:
+        put_half(block, 6);
+        break;
       case TESSERA_WEIGHT_Q4_1:
       case TESSERA_WEIGHT_Q5_1:
         put_half(block, 10);
@@ -218,7 +254,9 @@ std::vector<uint8_t> random_matrix(tessera_weight_type type, int64_t n, int64_t 
         put_half(block, 4);
         put_half(block + 2, 6);
         break;
-      case TESSERA_WEIGHT_Q6_K: put_half(block + 208, 3); break;
+      case TESSERA_WEIGHT_Q6_K:
+        put_half(block + 208, 3);
+        break;
     }
   }
   return matrix;

@@ -10,9 +10,10 @@
 
 namespace tessera::gemm_test {
 
-inline constexpr tessera_weight_type kAllTypes[] = {
-    TESSERA_WEIGHT_F32,  TESSERA_WEIGHT_F16,  TESSERA_WEIGHT_BF16, TESSERA_WEIGHT_Q4_0, TESSERA_WEIGHT_Q4_1, TESSERA_WEIGHT_Q5_0,
-    TESSERA_WEIGHT_Q5_1, TESSERA_WEIGHT_Q8_0, TESSERA_WEIGHT_Q4_K, TESSERA_WEIGHT_Q5_K, TESSERA_WEIGHT_Q6_K};
+inline constexpr tessera_weight_type kAllTypes[] = {TESSERA_WEIGHT_F32,  TESSERA_WEIGHT_F16,  TESSERA_WEIGHT_BF16,
+                                                    TESSERA_WEIGHT_Q4_0, TESSERA_WEIGHT_Q4_1, TESSERA_WEIGHT_Q5_0,
+                                                    TESSERA_WEIGHT_Q5_1, TESSERA_WEIGHT_Q8_0, TESSERA_WEIGHT_Q4_K,
+                                                    TESSERA_WEIGHT_Q5_K, TESSERA_WEIGHT_Q6_K};
 
 const char* type_name(tessera_weight_type type);
 int64_t block_elements(tessera_weight_type type);
@@ -24,11 +25,11 @@ std::vector<uint8_t> random_matrix(tessera_weight_type type, int64_t n, int64_t 
 
 // Weights of one row, split the way M2 and M3 use them.
 struct DecodedRow {
-  std::vector<int> quant;   // M2's w, [k]; quantised types
-  std::vector<float> ds;    // [k / step]
-  std::vector<float> mn;    // [k / 32]; affine types
-  std::vector<float> value; // "Rows of W as fp32", [k]
-  int64_t step = 32;        // k of one step of M3
+  std::vector<int> quant;    // M2's w, [k]; quantised types
+  std::vector<float> ds;     // [k / step]
+  std::vector<float> mn;     // [k / 32]; affine types
+  std::vector<float> value;  // "Rows of W as fp32", [k]
+  int64_t step = 32;         // k of one step of M3
   bool affine = false;
 };
 DecodedRow decode_row(tessera_weight_type type, const uint8_t* row, int64_t k);

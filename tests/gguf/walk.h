@@ -28,7 +28,10 @@ inline std::string walk(const GgufFile& file, std::span<const std::byte> bytes) 
   std::set<std::string_view> keys;
   for (const MetaEntry& entry : file.metadata()) {
     if (!keys.insert(entry.key).second || file.find(entry.key) != &entry) return "key not unique or not found";
-    sum += byte_sum(entry.payload) + describe_type(entry).size() + describe_value(entry, 100).size();
+    sum += byte_sum(entry.payload);
+    // A refused getter formats a sentence: enough keys to meet every type, not thousands of them.
+    if (keys.size() > 100) continue;
+    sum += describe_type(entry).size() + describe_value(entry, 100).size();
     if (const auto v = file.get_u64(entry.key); v.ok()) sum += v.value();
     if (const auto v = file.get_i64(entry.key); v.ok()) sum += static_cast<uint64_t>(v.value());
     if (const auto v = file.get_f32(entry.key); v.ok() && v.value() - v.value() != 0) return "f32 not finite";

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "contract/numeric_types.h"
+#include "base/numeric_types.h"
 #include "engine/gguf/cursor.h"
 
 namespace tessera {

@@ -16,11 +16,9 @@ std::string split_suffix(uint64_t no, uint64_t count) {
 }
 
 std::string dims_text(std::span<const int64_t> dims) {
-  std::string dims_text(std::span<const int64_t> dims) {
-    std::string out = "[";
-    for (size_t d = 0; d < dims.size(); ++d) out += (d > 0 ? ", " : "") + fmt::format("{}", dims[d]);
-    return out + "]";
-  }
+  std::string out = "[";
+  for (size_t d = 0; d < dims.size(); ++d) out += (d > 0 ? ", " : "") + fmt::format("{}", dims[d]);
+  return out + "]";
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/sampler/exp.h"
 #include "engine/sampler/philox.h"
@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-Status bad_param(const char* name, double got, const char* allowed) {
+template <class Number>
+Status bad_param(const char* name, Number got, const char* allowed) {
   return {Code::kInvalidArgument,
           fmt::format("{}: got {}; allowed {}; change the sampling option", name, got, allowed)};
 }
@@ -53,51 +54,62 @@ double sum_of(const std::vector<double>& weights) {
   return sum;
 }
 
-void keep_top_k(std::span<const float> logits, std::int32_t top_k, SamplerWorkspace& work) {
+// work.ids: the ids of the k best tokens, ascending. One pass with a heap of the k best so far, worst on top.
+void select_top_k(std::span<const float> logits, std::size_t top_k, SamplerWorkspace& work) {
   const auto better = [&](std::int32_t a, std::int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   };
-  const auto nth = work.ranks.begin() + top_k;
-  std::nth_element(work.ranks.begin(), nth, work.ranks.end(), better);
-  for (auto dropped = nth; dropped != work.ranks.end(); ++dropped) {
-    work.weights[*dropped] = 0.0;
+  work.ids.resize(top_k);
+  std::iota(work.ids.begin(), work.ids.end(), 0);
+  std::make_heap(work.ids.begin(), work.ids.end(), better);
+  for (std::size_t i = top_k; i < logits.size(); ++i) {
+    // An equal logit with a higher id ranks behind what is kept already.
+    if (logits[i] > logits[work.ids.front()]) {
+      std::pop_heap(work.ids.begin(), work.ids.end(), better);
+      work.ids.back() = static_cast<std::int32_t>(i);
+      std::push_heap(work.ids.begin(), work.ids.end(), better);
+    }
   }
-  work.ranks.erase(nth, work.ranks.end());
+  std::sort(work.ids.begin(), work.ids.end());
 }
 
 // Takes tokens off a heap, best first, until they hold the share: a nucleus is usually short, so this beats sorting.
 void keep_top_p(std::span<const float> logits, float top_p, SamplerWorkspace& work) {
-  const auto worse = [&](std::int32_t a, std::int32_t b) {
-    return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
+  const auto worse = [&](std::int32_t a, std::int32_t b) {  // a, b: indices into ids and weights, which ascend alike
+    const float logit_a = logits[work.ids[a]];
+    const float logit_b = logits[work.ids[b]];
+    return logit_a != logit_b ? logit_a < logit_b : a > b;
   };
   const double wanted = static_cast<double>(top_p) * sum_of(work.weights);
-  std::make_heap(work.ranks.begin(), work.ranks.end(), worse);
-  auto heap_end = work.ranks.end();
+  work.order.resize(work.ids.size());
+  std::iota(work.order.begin(), work.order.end(), 0);
+  std::make_heap(work.order.begin(), work.order.end(), worse);
+  auto heap_end = work.order.end();
   double held = 0.0;
-  while (heap_end != work.ranks.begin() && held < wanted) {
-    std::pop_heap(work.ranks.begin(), heap_end, worse);
+  while (heap_end != work.order.begin() && held < wanted) {
+    std::pop_heap(work.order.begin(), heap_end, worse);
     --heap_end;
     held += work.weights[*heap_end];
   }
-  for (auto dropped = work.ranks.begin(); dropped != heap_end; ++dropped) {
+  for (auto dropped = work.order.begin(); dropped != heap_end; ++dropped) {
     work.weights[*dropped] = 0.0;
   }
 }
 
-std::int32_t draw(const std::vector<double>& weights, double uniform) {
-  const double target = uniform * sum_of(weights);
+std::int32_t draw(const SamplerWorkspace& work, double uniform) {
+  const double target = uniform * sum_of(work.weights);
   double running = 0.0;
   std::size_t last = 0;  // the last possible token, should rounding ever keep the sum from exceeding the target
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] > 0.0) {
-      running += weights[i];
+  for (std::size_t i = 0; i < work.weights.size(); ++i) {
+    if (work.weights[i] > 0.0) {
+      running += work.weights[i];
       last = i;
       if (running > target) {
         break;
       }
     }
   }
-  return static_cast<std::int32_t>(last);
+  return work.ids[last];
 }
 
 }  // namespace
@@ -128,24 +140,19 @@ Result<std::int32_t> sample(std::span<const float> logits, const SamplerParams& 
   }
   SamplerWorkspace local;
   SamplerWorkspace& work = workspace != nullptr ? *workspace : local;
+  if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size()) {
+    select_top_k(logits, static_cast<std::size_t>(params.top_k), work);
+  } else {
+    work.ids.resize(logits.size());
+    std::iota(work.ids.begin(), work.ids.end(), 0);
+  }
   const double max = logits[best.value()];
   const double temperature = params.temperature;
-  work.weights.resize(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    work.weights[i] = exp_nonpositive((static_cast<double>(logits[i]) - max) / temperature);
+  work.weights.resize(work.ids.size());
+  for (std::size_t i = 0; i < work.ids.size(); ++i) {
+    work.weights[i] = exp_nonpositive((static_cast<double>(logits[work.ids[i]]) - max) / temperature);
   }
-  const bool use_top_k = params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size();
-  const bool use_top_p = params.top_p < 1.0f;
-  if (use_top_k || use_top_p) {
-    work.ranks.resize(logits.size());
-    for (std::size_t i = 0; i < work.ranks.size(); ++i) {
-      work.ranks[i] = static_cast<std::int32_t>(i);
-    }
-  }
-  if (use_top_k) {
-    keep_top_k(logits, params.top_k, work);
-  }
-  if (use_top_p) {
+  if (params.top_p < 1.0f) {
     keep_top_p(logits, params.top_p, work);
   }
   if (params.min_p > 0.0f) {
@@ -153,7 +160,7 @@ Result<std::int32_t> sample(std::span<const float> logits, const SamplerParams& 
       weight = weight < static_cast<double>(params.min_p) ? 0.0 : weight;
     }
   }
-  return draw(work.weights, philox_uniform(seed, sequence, position));
+  return draw(work, philox_uniform(seed, sequence, position));
 }
 
 }  // namespace tessera

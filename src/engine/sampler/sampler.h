@@ -23,15 +23,16 @@ Status check_sampler_params(const SamplerParams& params);
 
 // Memory of sample(), to be reused from call to call; what it holds does not influence any result.
 struct SamplerWorkspace {
-  std::vector<double> weights;      // by token id; 0 = dropped
-  std::vector<std::int32_t> ranks;  // token ids
+  std::vector<std::int32_t> ids;    // candidates, ascending
+  std::vector<double> weights;      // of the candidates; 0 = dropped
+  std::vector<std::int32_t> order;  // candidates by rank
 };
 
 // The token for `logits` ([vocab] f32, -inf = impossible). A pure function: the same arguments give the same token on
 // every machine, in any order of calls and next to any other sequences. All arithmetic is IEEE double:
 //
 //   w[i] = e^((logit[i] - max) / temperature)      exp_nonpositive(), exactly 1 for the best token
-//   top_k, top_p, min_p set w[i] to 0; sums for top_p run in rank order against top_p * (sum in id order)
+//   top_k, top_p, min_p set w[i] to 0; for top_p a sum in rank order runs up to top_p * (the sum in id order)
 //   u = philox_uniform(seed, sequence, position)
 //   result: the first id whose running sum of w, in id order, exceeds u * (sum of w in id order)
 //

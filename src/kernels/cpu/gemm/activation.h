@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "contract/host_device.h"
+#include "base/host_device.h"
 #include "kernels/cpu/gemm/weight_types.h"
 
 namespace tessera::gemm {
@@ -12,14 +12,14 @@ namespace tessera::gemm {
 inline constexpr int32_t kActLimit = 2097151;  // L of M1: 2^21 - 1
 inline constexpr float kActTiny = 0x1p-100F;   // blocks whose amax is below count as zero (M1)
 
-// One row, 32 consecutive k: q = 65536 a + 256 b + c with signed digits, |a| <= 32. The sums let kernels multiply the stored
-// unsigned weights and subtract offset * sum, and give M3's minimum term.
+// One row, 32 consecutive k: q = 65536 a + 256 b + c with signed digits, |a| <= 32. The sums let kernels multiply the
+// stored unsigned weights and subtract offset * sum, and give M3's minimum term.
 struct alignas(64) ActBlock {
   int8_t a[32];
   int8_t b[32];
   int8_t c[32];
-  float dx;            // M1's scale, NaN if the block held NaN or infinity
-  float xs;            // RN(dx * RN(X)) of M3
+  float dx;           // M1's scale, NaN if the block held NaN or infinity
+  float xs;           // RN(dx * RN(X)) of M3
   int32_t sum;        // X of M2: sum of q
   int32_t sum_first;  // the same over the first 16 k
   int32_t sum_a;      // sum of a
@@ -27,7 +27,9 @@ struct alignas(64) ActBlock {
 };
 static_assert(sizeof(ActBlock) == 128);
 
-TESSERA_HD constexpr int64_t act_blocks(int64_t k) { return (k + kBlockK - 1) / kBlockK; }
+TESSERA_HD constexpr int64_t act_blocks(int64_t k) {
+  return (k + kBlockK - 1) / kBlockK;
+}
 
 // Records lie in panels of 16 rows (the last one has fewer): [panel][block][row of the panel], so that one pass over
 // the blocks of a panel is one pass over memory.
@@ -35,8 +37,8 @@ inline constexpr int64_t kPanelRows = 16;
 
 struct PanelView {
   int64_t first_row;
-  int64_t rows;       // 1..16; records of consecutive blocks of a row are this far apart
-  int64_t offset;     // in records from the start of the slab
+  int64_t rows;    // 1..16; records of consecutive blocks of a row are this far apart
+  int64_t offset;  // in records from the start of the slab
 };
 
 TESSERA_HD constexpr PanelView panel_of(int64_t row, int64_t slab_rows, int64_t blocks) {

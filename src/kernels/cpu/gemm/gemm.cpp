@@ -83,7 +83,7 @@ void parallel_for(const tessera_executor* executor, int64_t count, const Body& b
 
 // All matrices' row groups in one list: where each matrix starts, and how the list is cut.
 struct GroupList {
-  int64_t begin[TESSERA_MAX_GEMM_WEIGHTS + 1];    // group index
+  int64_t begin[TESSERA_MAX_GEMM_WEIGHTS + 1];     // group index
   int64_t bytes_to[TESSERA_MAX_GEMM_WEIGHTS + 1];  // packed bytes before matrix w
 
   explicit GroupList(const GemmProblem& problem) : begin{}, bytes_to{} {
@@ -177,9 +177,10 @@ Result<const GemmKernel*> select_gemm_kernel(const char* name) {
     }
     if (std::strcmp(kernel.name, name) == 0) {
       if (kernel.available()) return &kernel;
-      return Status(Code::kUnsupported, fmt::format("force_kernel: got \"{}\", which needs {}; allowed kernels that this "
-                                                    "machine can run; pass NULL to let the library choose",
-                                                    name, kernel.requirement));
+      return Status(Code::kUnsupported,
+                    fmt::format("force_kernel: got \"{}\", which needs {}; allowed kernels that this "
+                                "machine can run; pass NULL to let the library choose",
+                                name, kernel.requirement));
     }
     names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", kernel.name);
   }

@@ -118,6 +118,8 @@ struct Micro {
     const ActBlock* act = task.acts + panel.offset + (row - panel.first_row);
     const uint8_t* unit = task.packed + static_cast<size_t>(group) * static_cast<size_t>(task.k / kUnitK) * kUnitBytes;
     F total[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) total[r] = V::zero();
     for (int64_t done = 0; done < task.k; done += kChunkK) {
       const int64_t chunk_k = task.k - done < kChunkK ? task.k - done : kChunkK;
       F acc[kRows];
@@ -172,6 +174,11 @@ struct Micro {
     const uint8_t* weights = task.packed + static_cast<size_t>(group) * bytes;
     const float* x = task.x + row * task.stride_x;
     F total[kRows][kGroups];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int g = 0; g < kGroups; ++g) total[r][g] = V::zero();
+    }
     for (int64_t done = 0; done < task.k; done += kChunkK) {
       const int64_t end = task.k - done < kChunkK ? task.k : done + kChunkK;
       F acc[kRows][kGroups];
@@ -183,7 +190,8 @@ struct Micro {
       for (int64_t i = done; i < end; ++i) {
         F w[kGroups];
 #pragma GCC unroll 8
-        for (int g = 0; g < kGroups; ++g) w[g] = load_plain<kType>(weights + g * bytes + static_cast<size_t>(i) * kStep);
+        for (int g = 0; g < kGroups; ++g)
+          w[g] = load_plain<kType>(weights + g * bytes + static_cast<size_t>(i) * kStep);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const F broadcast = V::set1(x[r * task.stride_x + i]);
@@ -239,17 +247,28 @@ struct Micro {
 
   static void multiply(const TileTask& task) {
     switch (task.type) {
-      case WeightType::kF32: return plain<WeightType::kF32>(task);
-      case WeightType::kF16: return plain<WeightType::kF16>(task);
-      case WeightType::kBF16: return plain<WeightType::kBF16>(task);
-      case WeightType::kQ4_0: return quantized<WeightType::kQ4_0>(task);
-      case WeightType::kQ4_1: return quantized<WeightType::kQ4_1>(task);
-      case WeightType::kQ5_0: return quantized<WeightType::kQ5_0>(task);
-      case WeightType::kQ5_1: return quantized<WeightType::kQ5_1>(task);
-      case WeightType::kQ8_0: return quantized<WeightType::kQ8_0>(task);
-      case WeightType::kQ4_K: return quantized<WeightType::kQ4_K>(task);
-      case WeightType::kQ5_K: return quantized<WeightType::kQ5_K>(task);
-      case WeightType::kQ6_K: return quantized<WeightType::kQ6_K>(task);
+      case WeightType::kF32:
+        return plain<WeightType::kF32>(task);
+      case WeightType::kF16:
+        return plain<WeightType::kF16>(task);
+      case WeightType::kBF16:
+        return plain<WeightType::kBF16>(task);
+      case WeightType::kQ4_0:
+        return quantized<WeightType::kQ4_0>(task);
+      case WeightType::kQ4_1:
+        return quantized<WeightType::kQ4_1>(task);
+      case WeightType::kQ5_0:
+        return quantized<WeightType::kQ5_0>(task);
+      case WeightType::kQ5_1:
+        return quantized<WeightType::kQ5_1>(task);
+      case WeightType::kQ8_0:
+        return quantized<WeightType::kQ8_0>(task);
+      case WeightType::kQ4_K:
+        return quantized<WeightType::kQ4_K>(task);
+      case WeightType::kQ5_K:
+        return quantized<WeightType::kQ5_K>(task);
+      case WeightType::kQ6_K:
+        return quantized<WeightType::kQ6_K>(task);
     }
   }
 

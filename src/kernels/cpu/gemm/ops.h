@@ -29,16 +29,16 @@ struct TileTask {
   const float* bias;      // [n] or nullptr
   float* y;               // row 0 of the slab
   int64_t stride_y;
-  const float* x;         // row 0 of the slab; read by unquantised types only
+  const float* x;  // row 0 of the slab; read by unquantised types only
   int64_t stride_x;
-  const ActBlock* acts;   // records of the slab; read by quantised types only
-  const uint8_t* tiles;   // AMX tiles of the slab, or nullptr
+  const ActBlock* acts;  // records of the slab; read by quantised types only
+  const uint8_t* tiles;  // AMX tiles of the slab, or nullptr
   int64_t slab_rows;
-  int64_t row_begin;      // multiple of kPanelRows
+  int64_t row_begin;  // multiple of kPanelRows
   int64_t row_end;
   int64_t group_begin;
   int64_t group_end;
-  uint8_t* scratch;       // per thread, Ops::scratch_bytes, 64-byte aligned
+  uint8_t* scratch;  // per thread, Ops::scratch_bytes, 64-byte aligned
 };
 
 struct Ops {

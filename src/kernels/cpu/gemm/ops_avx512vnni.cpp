@@ -79,7 +79,9 @@ struct Avx512Dot {
     return _mm512_cvtepi32_ps(kSigned ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
   }
 
-  static __m512i low_digit(__m512i q) { return _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24); }
+  static __m512i low_digit(__m512i q) {
+    return _mm512_srai_epi32(_mm512_slli_epi32(q, 24), 24);
+  }
 
   static void store_digits(int8_t* digits, __m512i values) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(digits), _mm512_cvtepi32_epi8(values));
@@ -89,9 +91,8 @@ struct Avx512Dot {
     const __m512 x0 = _mm512_loadu_ps(x);
     const __m512 x1 = _mm512_loadu_ps(x + 16);
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    const int32_t amax_bits =
-        _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x0), magnitude),
-                                                 _mm512_and_si512(_mm512_castps_si512(x1), magnitude)));
+    const int32_t amax_bits = _mm512_reduce_max_epi32(_mm512_max_epi32(
+        _mm512_and_si512(_mm512_castps_si512(x0), magnitude), _mm512_and_si512(_mm512_castps_si512(x1), magnitude)));
     float amax;
     __builtin_memcpy(&amax, &amax_bits, 4);
     if (amax_bits >= 0x7f800000 || amax < kActTiny) {
@@ -133,8 +134,7 @@ struct Avx512Dot {
 
   static __m512i to_quant(__m512 scaled) {
     const __m512 limit = _mm512_set1_ps(static_cast<float>(kActLimit));
-    const __m512 bounded =
-        _mm512_max_ps(_mm512_min_ps(scaled, limit), _mm512_sub_ps(_mm512_setzero_ps(), limit));
+    const __m512 bounded = _mm512_max_ps(_mm512_min_ps(scaled, limit), _mm512_sub_ps(_mm512_setzero_ps(), limit));
     return _mm512_cvt_roundps_epi32(bounded, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
 };

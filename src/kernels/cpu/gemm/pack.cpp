@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "contract/numeric_types.h"
+#include "base/numeric_types.h"
 #include "kernels/cpu/gemm/unit_map.h"
 
 namespace tessera::gemm {

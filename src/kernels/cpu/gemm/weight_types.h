@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/status.h"
-#include "contract/host_device.h"
 
 namespace tessera::gemm {
 
@@ -27,9 +27,9 @@ enum class WeightType : int32_t {
   kBF16 = 30,
 };
 
-inline constexpr int64_t kGroupRows = 16;   // rows of a row group; lane = row
-inline constexpr int64_t kBlockK = 32;      // k of one activation block (M1) and one integer dot (M2)
-inline constexpr int64_t kChunkK = 1024;    // k of one accumulation chunk (M4)
+inline constexpr int64_t kGroupRows = 16;  // rows of a row group; lane = row
+inline constexpr int64_t kBlockK = 32;     // k of one activation block (M1) and one integer dot (M2)
+inline constexpr int64_t kChunkK = 1024;   // k of one accumulation chunk (M4)
 
 struct WeightTraits {
   WeightType type;
@@ -45,7 +45,9 @@ struct WeightTraits {
 const WeightTraits* weight_traits(int32_t type);
 
 // Row groups of n rows.
-TESSERA_HD constexpr int64_t row_groups(int64_t n) { return (n + kGroupRows - 1) / kGroupRows; }
+TESSERA_HD constexpr int64_t row_groups(int64_t n) {
+  return (n + kGroupRows - 1) / kGroupRows;
+}
 
 // Bytes of one packed row group; k is a multiple of unit_k.
 TESSERA_HD constexpr size_t group_bytes(const WeightTraits& traits, int64_t k) {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "contract/exp2.h"
-#include "contract/host_device.h"
+#include "base/host_device.h"
 #include "contract/tanh.h"
 
 namespace tessera::simd {

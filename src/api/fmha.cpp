@@ -1,0 +1,145 @@
+// tessera_fmha_*: checks every argument (fmha_check.h), asks the registry for a kernel, and runs it.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+
+#include "api/call_guard.h"
+#include "api/fmha_check.h"
+#include "contract/plan.h"
+#include "registry/registry.h"
+
+namespace tessera {
+namespace {
+
+Status invalid(std::string text) {
+  return {Code::kInvalidArgument, std::move(text)};
+}
+
+Result<const KernelRow*> checked_kernel(const tessera_fmha_params* params) {
+  const Status shapes = check_fmha_shapes(params);
+  if (!shapes.ok()) return shapes;
+  return select_fmha(*params);
+}
+
+Result<NumericPlan> checked_plan(const tessera_fmha_params* params) {
+  const Result<const KernelRow*> row = checked_kernel(params);
+  if (!row.ok()) return row.status();
+  return plan_for(row.value()->arithmetic, params->dtype, params->head_dim_qk, params->head_dim_v);
+}
+
+Status select(const tessera_fmha_params* params, const char** kernel_name) {
+  if (kernel_name == nullptr) return invalid("kernel_name: got NULL; allowed a const char*; pass the address of one");
+  const Result<const KernelRow*> row = checked_kernel(params);
+  if (row.ok()) *kernel_name = row.value()->name;
+  return row.status();
+}
+
+Result<size_t> needed_bytes(const KernelRow& row, const tessera_fmha_params& params, int32_t num_threads) {
+  const size_t bytes = row.fmha.workspace_bytes(params, num_threads);
+  if (bytes == SIZE_MAX) {
+    return invalid(
+        fmt::format("num_threads: got {}, which needs a workspace beyond the address space; allowed fewer; "
+                    "use fewer threads or a smaller batch",
+                    num_threads));
+  }
+  return bytes;
+}
+
+Status workspace_size(const tessera_fmha_params* params, int32_t num_threads, size_t* bytes) {
+  if (bytes == nullptr) return invalid("bytes: got NULL; allowed a size_t; pass the address of one");
+  const Result<const KernelRow*> row = checked_kernel(params);
+  if (!row.ok()) return row.status();
+  TESSERA_RETURN_IF_ERROR(check_threads(num_threads));
+  const Result<size_t> needed = needed_bytes(*row.value(), *params, num_threads);
+  if (needed.ok()) *bytes = needed.value();
+  return needed.status();
+}
+
+Status run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes, const tessera_stream* stream) {
+  const Result<const KernelRow*> selected = checked_kernel(params);
+  if (!selected.ok()) return selected.status();
+  const KernelRow& row = *selected.value();
+  const tessera_stream where = stream == nullptr ? tessera_stream{} : *stream;
+  TESSERA_RETURN_IF_ERROR(check_executor(where.executor));
+  const int32_t num_threads = where.executor == nullptr ? 1 : where.executor->num_threads;
+  const Result<size_t> needed = needed_bytes(row, *params, num_threads);
+  if (!needed.ok()) return needed.status();
+  const bool aligned = reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment == 0;
+  if (needed.value() > 0 && (workspace == nullptr || workspace_bytes < needed.value() || !aligned)) {
+    return {Code::kWorkspaceTooSmall,
+            fmt::format("workspace: got {} bytes at {}; allowed at least {} bytes, aligned to {}; ask "
+                        "tessera_fmha_workspace_size with {} threads",
+                        workspace_bytes, workspace, needed.value(), kWorkspaceAlignment, num_threads)};
+  }
+  if (params->batch == 0 || params->seqlen_q == 0) return {};
+  if (row.host_memory) TESSERA_RETURN_IF_ERROR(check_fmha_memory(*params));
+  return row.fmha.run(*params, workspace, where);
+}
+
+Status contract_id_of(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
+  const Result<NumericPlan> plan = checked_plan(params);
+  if (!plan.ok()) return plan.status();
+  const std::string id = contract_id(plan.value());
+  if (length != nullptr) *length = id.size();
+  if (text == nullptr || capacity == 0) {
+    if (length != nullptr) return {};
+    return invalid("text: got NULL or no capacity, and no length; allowed one of them; pass a buffer");
+  }
+  const size_t copied = id.copy(text, capacity - 1);
+  text[copied] = '\0';
+  return {};
+}
+
+Status chunk_keys(const tessera_fmha_params* params, int64_t* keys) {
+  if (keys == nullptr) return invalid("keys: got NULL; allowed an int64_t; pass the address of one");
+  const Result<NumericPlan> plan = checked_plan(params);
+  if (plan.ok()) *keys = plan.value().chunk;
+  return plan.status();
+}
+
+Status merge(const tessera_merge_params* params, const tessera_stream* stream) {
+  TESSERA_RETURN_IF_ERROR(check_merge_shapes(params));
+  const Result<const KernelRow*> row = select_merge(*params);
+  if (!row.ok()) return row.status();
+  const tessera_stream where = stream == nullptr ? tessera_stream{} : *stream;
+  TESSERA_RETURN_IF_ERROR(check_executor(where.executor));
+  if (params->num_rows == 0) return {};
+  if (row.value()->host_memory) TESSERA_RETURN_IF_ERROR(check_merge_memory(*params));
+  return row.value()->merge.run(*params, where);
+}
+
+}  // namespace
+}  // namespace tessera
+
+extern "C" {
+
+tessera_status tessera_fmha_select(const tessera_fmha_params* params, const char** kernel_name, tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::select(params, kernel_name); });
+}
+
+tessera_status tessera_fmha_workspace_size(const tessera_fmha_params* params, int32_t num_threads, size_t* bytes,
+                                           tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::workspace_size(params, num_threads, bytes); });
+}
+
+tessera_status tessera_fmha_run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes,
+                                const tessera_stream* stream, tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::run(params, workspace, workspace_bytes, stream); });
+}
+
+tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length,
+                                        tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::contract_id_of(params, text, capacity, length); });
+}
+
+tessera_status tessera_fmha_chunk_keys(const tessera_fmha_params* params, int64_t* keys, tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::chunk_keys(params, keys); });
+}
+
+tessera_status tessera_fmha_merge(const tessera_merge_params* params, const tessera_stream* stream,
+                                  tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::merge(params, stream); });
+}
+
+}  // extern "C"

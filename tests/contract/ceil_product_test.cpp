@@ -1,0 +1,116 @@
+#include "contract/ceil_product.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+
+namespace tessera {
+namespace {
+
+__extension__ typedef __int128 Int128;
+
+// x = significand * 2^exponent with an integer significand.
+struct Parts {
+  int64_t significand;
+  int exponent;
+};
+Parts parts_of(float x) {
+  int exponent = 0;
+  const float fraction = std::frexp(x, &exponent);
+  return {static_cast<int64_t>(std::ldexp(fraction, 24)), exponent - 24};
+}
+
+// Exact ceiling of the exact product, for products below 2^62.
+int64_t exact_ceiling(float a, float b) {
+  const Parts x = parts_of(a);
+  const Parts y = parts_of(b);
+  const Int128 product = static_cast<Int128>(x.significand) * y.significand;
+  const int exponent = x.exponent + y.exponent;
+  if (exponent >= 0) {
+    return static_cast<int64_t>(product << exponent);
+  }
+  if (exponent < -100) {
+    return product > 0 ? 1 : 0;
+  }
+  const Int128 unit = static_cast<Int128>(1) << -exponent;
+  Int128 quotient = product / unit;
+  if (quotient * unit < product) {
+    ++quotient;
+  }
+  return static_cast<int64_t>(quotient);
+}
+
+TEST(CeilProduct, IsTheExactCeilingBelowTwoToTheTwentyTwo) {
+  std::mt19937_64 random(2);
+  int checked = 0;
+  while (checked < 500000) {
+    const uint64_t r = random();
+    const float mu =
+        float_of((static_cast<uint32_t>(r) & 0x807fffffU) | static_cast<uint32_t>(100 + (r >> 32) % 50) << 23);
+    const float c =
+        float_of((static_cast<uint32_t>(r >> 20) & 0x7fffffU) | static_cast<uint32_t>(110 + (r >> 50) % 25) << 23);
+    if (std::fabs(static_cast<double>(mu) * static_cast<double>(c)) < 0x1p22) {
+      ASSERT_EQ(ceil_product(mu, c), static_cast<float>(exact_ceiling(mu, c))) << mu << " " << c;
+      ++checked;
+    }
+  }
+}
+
+TEST(CeilProduct, SeesBitsFarBelowTheRoundedProduct) {
+  // The product is an integer plus or minus 2^-45: rounding it to fp32 first would lose the difference.
+  const float c = 1.0F + 0x1p-23F;
+  const float just_above = 3.0F * (1.0F - 0x1p-23F) + 0.0F;
+  EXPECT_EQ(ceil_product(just_above, c), static_cast<float>(exact_ceiling(just_above, c)));
+  EXPECT_EQ(ceil_product(1.0F - 0x1p-23F, c), 1.0F);     // 1 - 2^-46
+  EXPECT_EQ(ceil_product(1.0F, c), 2.0F);                // 1 + 2^-23
+  EXPECT_EQ(ceil_product(-1.0F, c), -1.0F);              // -1 - 2^-23
+  EXPECT_EQ(ceil_product(-(1.0F - 0x1p-23F), c), 0.0F);  // -1 + 2^-46
+  EXPECT_EQ(ceil_product(4097.0F, 1.0F), 4097.0F);
+}
+
+TEST(CeilProduct, TinyProductsRoundUpToOneOrZero) {
+  EXPECT_EQ(ceil_product(1e-30F, 1e-10F), 1.0F);
+  EXPECT_EQ(ceil_product(-1e-30F, 1e-10F), 0.0F);
+  EXPECT_EQ(ceil_product(0.0F, 3.0F), 0.0F);
+}
+
+// fma rounded upward by long double with 64 bits would double-round; this compares against exact integers instead.
+TEST(FmaRoundedUp, IsTheSmallestFloatNotBelowTheExactSum) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 200000; ++i) {
+    const uint64_t r = random();
+    const float a =
+        float_of((static_cast<uint32_t>(r) & 0x807fffffU) | static_cast<uint32_t>(117 + (r >> 32) % 20) << 23);
+    const float b =
+        float_of((static_cast<uint32_t>(r >> 20) & 0x7fffffU) | static_cast<uint32_t>(117 + (r >> 50) % 20) << 23);
+    const float result = fma_ru(a, b, kRoundMagic);
+    // All in units of 2^-80: exact in 128 bits for these exponents.
+    const auto units = [](float x) {
+      const Parts p = parts_of(x);
+      return static_cast<Int128>(p.significand) << (p.exponent + 80);
+    };
+    const Parts x = parts_of(a);
+    const Parts y = parts_of(b);
+    const Int128 sum =
+        (static_cast<Int128>(x.significand) * y.significand << (x.exponent + y.exponent + 80)) + units(kRoundMagic);
+    ASSERT_TRUE(units(result) >= sum);
+    ASSERT_TRUE(units(std::nextafter(result, -INFINITY)) < sum);
+  }
+}
+
+TEST(CeilProduct, BeyondTwoToTheTwentyTwoItStaysIntegerValuedAndNotBelowTheScoreByMuch) {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 100000; ++i) {
+    const uint64_t r = random();
+    const float mu =
+        float_of((static_cast<uint32_t>(r) & 0x807fffffU) | static_cast<uint32_t>(148 + (r >> 32) % 60) << 23);
+    const float u = ceil_product(mu, 1.0F);
+    ASSERT_EQ(u, std::ceil(u));
+    ASSERT_LE(std::fabs(u - mu), 12582912.0F * 0x1p-20F + std::fabs(mu) * 0x1p-20F);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
