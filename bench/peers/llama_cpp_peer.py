@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Measures llama.cpp on a GGUF file, through the low-level API of the llama-cpp-python package.
 
-    pip install --no-binary llama-cpp-python llama-cpp-python==0.3.36      (see README.md for the build flags)
     python llama_cpp_peer.py MODEL.gguf [--threads 2] [--prompt 512] [--generate 128] [--repetitions 5]
     python llama_cpp_peer.py MODEL.gguf --logits TOKENS.json OUT.npy
 
-The first form prints one JSON object. Prompt processing (pp) and token generation (tg) are timed as llama-bench times
-them: pp evaluates one batch of --prompt tokens into an empty cache with logits for the last token only, tg evaluates
---generate single tokens one after another from an empty cache; neither includes tokenising or sampling; one untimed
-run of each comes first. Rates are tokens per second. Memory is the peak resident set of this process (VmHWM) in KiB;
-the value before the model was loaded stands beside it, because it is the interpreter's share.
+README.md says how the package is built. The first form prints one JSON object. Prompt processing (pp) and token
+generation (tg) are timed as llama-bench times them: pp evaluates one batch of --prompt tokens into an empty cache with
+logits for the last token only, tg evaluates --generate single tokens one after another from an empty cache; neither
+includes tokenising or sampling; one untimed run of each comes first. Rates are tokens per second. Memory is the peak
+resident set of this process (VmHWM) in KiB; the value before the model was loaded stands beside it, because it is the
+interpreter's share.
 
 The second form writes teacher-forced logits [T, n_vocab] float32 of all positions, for accuracy comparisons.
 """
@@ -37,21 +37,21 @@ def peak_rss_kib() -> int:
 class Session:
     """One model with one context; n_batch and n_ubatch equal the prompt length."""
 
-    def __init__(self, path: str, threads: int, n_ctx: int, n_batch: int, repack: bool = True, f32_attention: bool = False):
+    def __init__(self, args: argparse.Namespace, n_ctx: int, n_batch: int):
         llama_cpp.llama_backend_init()
         model_params = llama_cpp.llama_model_default_params()
         model_params.n_gpu_layers = 0
-        model_params.use_extra_bufts = repack
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), model_params)
+        model_params.use_extra_bufts = not args.no_repack
+        self.model = llama_cpp.llama_model_load_from_file(args.model.encode(), model_params)
         if not self.model:
-            raise RuntimeError(f"{path}: llama.cpp could not load the model")
+            raise RuntimeError(f"{args.model}: llama.cpp could not load the model")
         context_params = llama_cpp.llama_context_default_params()
         context_params.n_ctx = n_ctx
         context_params.n_batch = n_batch
         context_params.n_ubatch = n_batch
-        context_params.n_threads = threads
-        context_params.n_threads_batch = threads
-        if f32_attention:
+        context_params.n_threads = args.threads
+        context_params.n_threads_batch = args.threads
+        if args.f32_attention:
             context_params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
             context_params.type_k = context_params.type_v = llama_cpp.GGML_TYPE_F32
         self.context = llama_cpp.llama_init_from_model(self.model, context_params)
@@ -109,7 +109,7 @@ def rates(run, n_tokens: int, repetitions: int) -> dict:
 def measure(args: argparse.Namespace) -> dict:
     rss_before = peak_rss_kib()
     load_before = os.getloadavg()[0]
-    session = Session(args.model, args.threads, args.prompt + args.generate, args.prompt, not args.no_repack, args.f32_attention)
+    session = Session(args, n_ctx=max(args.prompt, args.generate), n_batch=args.prompt)
     rng = random.Random(1)
     tokens = [rng.randrange(session.n_vocab) for _ in range(max(args.prompt, args.generate))]
 
@@ -165,7 +165,7 @@ def main() -> int:
 
         with open(args.logits[0], encoding="utf-8") as file:
             tokens = json.load(file)
-        session = Session(args.model, args.threads, len(tokens), len(tokens), not args.no_repack, args.f32_attention)
+        session = Session(args, n_ctx=len(tokens), n_batch=len(tokens))
         np.save(args.logits[1], session.all_logits(tokens))
         return 0
     print(json.dumps(measure(args), indent=2))

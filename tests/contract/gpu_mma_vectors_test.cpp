@@ -121,7 +121,14 @@ TEST_P(GpuMma, TwoMillionSingleStepsHashLikeMmaSyncAndWgmma) {
   EXPECT_EQ(hash, expected["wgmma"][GetParam().mode].get<std::string>());
 }
 
+// Chains add no new arithmetic, so the default run takes the modes whose accumulators wander most;
+// TESSERA_EXHAUSTIVE=1 in the environment takes all.
 TEST_P(GpuMma, TwoMillionChainsOfEightHashLikeMmaSyncAndWgmma) {
+  const auto mode = static_cast<MmaMode>(GetParam().mode);
+  if (mode != MmaMode::kNarrow && mode != MmaMode::kCancellation && mode != MmaMode::kUnderflow &&
+      std::getenv("TESSERA_EXHAUSTIVE") == nullptr) {
+    GTEST_SKIP() << "set TESSERA_EXHAUSTIVE=1 to run every mode";
+  }
   const nlohmann::json expected = manifest()[GetParam().dtype()];
   const std::string hash = hex(sweep_hash(GetParam(), kChainSteps));
   EXPECT_EQ(hash, expected["mma_sync_chained"][GetParam().mode].get<std::string>());

@@ -198,7 +198,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--rope-freqs", action="store_true", help="add rope_freqs.weight (llama only)")
     out.add_argument("--untied", action="store_true", help="add a separate output.weight")
     out.add_argument("--tokenizer", choices=("bpe", "spm"), default="bpe")
-    out.add_argument("--pre", choices=("smollm", "gpt-2", "llama-bpe", "qwen2"), help="pre-tokenizer of the BPE vocabulary")
+    out.add_argument("--pre", choices=("smollm", "gpt-2", "llama-bpe", "qwen2"), help="BPE pre-tokenizer")
     return out
 
 

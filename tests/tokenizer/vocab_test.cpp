@@ -90,6 +90,12 @@ TEST(Vocab, SpecialIdsOutOfRange) {
   EXPECT_EQ(refused(with([](VocabData& d) { d.pad_id = 268; }), "padding_token_id"), Code::kBadFile);
 }
 
+TEST(Vocab, TheUnknownTokenOfAnSpmVocabularyIsNoControlToken) {
+  VocabBuilder builder = spm_builder(false, {{"a", 0.0f}});
+  builder.data().unk_id = 2;
+  EXPECT_EQ(refused(builder.copy(), "unknown_token_id: got 2, a control token"), Code::kBadFile);
+}
+
 TEST(Vocab, BosOrEosWantedButAbsent) {
   VocabBuilder builder = byte_level_builder("smollm");
   builder.data().add_bos = true;

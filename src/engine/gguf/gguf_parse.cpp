@@ -182,7 +182,7 @@ Status Parser::read_count(uint64_t& count, std::string_view what, uint64_t cap) 
   const uint64_t at = cursor_.offset();
   int64_t value = 0;
   TESSERA_RETURN_IF_ERROR(read(value, [&] { return what; }));
-  if (value < 0 || static_cast<uint64_t>(value) > cap) {
+  if (static_cast<uint64_t>(value) > cap) {  // negative counts are beyond any cap
     return bad(at, what, fmt::format("{}", value), fmt::format("0 to {}", cap));
   }
   count = static_cast<uint64_t>(value);

@@ -81,6 +81,12 @@ Status Tokenizer::set_special_ids(const VocabData& data) {
   TESSERA_RETURN_IF_ERROR(set("eot", data.eot_id, eot_id_));
   TESSERA_RETURN_IF_ERROR(set("unknown", data.unk_id, unk_id_));
   TESSERA_RETURN_IF_ERROR(set("padding", data.pad_id, pad_id_));
+  // Characters without a token become this one, so it must not be a token that steers the model.
+  if (vocab_.kind() == Vocab::Kind::kSpm && unk_id_ != kNoToken && vocab_.type(unk_id_) == TokenType::kControl) {
+    return {Code::kBadFile, fmt::format("tokenizer.ggml.unknown_token_id: got {}, a control token; allowed a token of "
+                                        "another type; re-convert the model",
+                                        unk_id_)};
+  }
   const auto require = [](const char* name, bool wanted, bool given, TokenId id) -> Status {
     if (!wanted || id != kNoToken) {
       return {};

@@ -27,6 +27,11 @@ struct alignas(64) ActBlock {
 };
 static_assert(sizeof(ActBlock) == 128);
 
+// The 32 digits number `digit` (0: a, 1: b, 2: c).
+TESSERA_HD const int8_t* digits_of(const ActBlock& act, int digit) {
+  return reinterpret_cast<const int8_t*>(&act) + 32 * digit;
+}
+
 TESSERA_HD constexpr int64_t act_blocks(int64_t k) {
   return (k + kBlockK - 1) / kBlockK;
 }

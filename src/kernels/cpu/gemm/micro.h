@@ -5,7 +5,8 @@
 //   kMaxRows                         rows of the largest tile, a power of two <= 8
 //   Weights                          16 rows x 32 k of stored unsigned quants, ready for dot()
 //   unpack<bits>(sub-unit)           -> Weights
-//   dot<bits, g0, g1>(weights, digits, init) -> V::I, lane = row: init + sum over k groups g0..g1 of quant * digit
+//   dot<bits, g0, g1, rows, d0, d1>(weights, act, sums): sums[(d - d0) * rows + r] += the sum over k groups g0..g1 of
+//                                    quant * digit d (a, b, c) of act[r], lane = row of the group
 //   load_bytes<signed>(p)            -> V::F, 16 bytes widened
 //   quantize_block(x, act)           M1 for 32 elements
 #pragma once
@@ -42,37 +43,61 @@ struct Micro {
     return kHalf == 0 ? first : sum - first;
   }
 
-  // V of M2 over k groups [kG0, kG1): RN of the exact integer sum of w * q.
-  template <WeightType kType, int kHalf>
-  static F integer_dot(const typename D::Weights& weights, const ActBlock& act) {
+  // V of M2 for kRows rows over the k groups of step kHalf: RN of the exact integer sum of w * q.
+  template <WeightType kType, int kRows, int kHalf>
+  static __attribute__((always_inline)) inline void integer_dots(const typename D::Weights& weights,
+                                                                 const ActBlock* act, F* values) {
     constexpr UnitMap kMap = unit_map(kType);
     constexpr int kG0 = kMap.halves == 2 ? 4 * kHalf : 0;
     constexpr int kG1 = kMap.halves == 2 ? kG0 + 4 : 8;
     constexpr int kShift = log2_of(kMap.offset);
-    const I zero = V::set1_int(0);
-    if constexpr (kMap.bits < 8) {
-      // |I| < 2^31 (README.md, "Why L"), so it is built modulo 2^32 and converted once.
-      const I a = D::template dot<kMap.bits, kG0, kG1>(weights, act.a, zero);
-      const I ab = D::template dot<kMap.bits, kG0, kG1>(weights, act.b, V::template shift_left<8>(a));
-      I all = D::template dot<kMap.bits, kG0, kG1>(weights, act.c, V::template shift_left<8>(ab));
-      if constexpr (kMap.offset != 0) {
-        all = V::sub_int(all, scaled_sum<kShift>(part_of<kMap.halves, kHalf>(act.sum, act.sum_first)));
-      }
-      return V::to_float(all);
+    // Sums per digit: independent chains when few rows give too few of them, else one chain per row through all digits.
+    if constexpr (kMap.bits < 8 && kRows > 4) {
+      I all[kRows];
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) all[r] = V::set1_int(0);
+      D::template dot<kMap.bits, kG0, kG1, kRows, 0, 1>(weights, act, all);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) all[r] = V::template shift_left<8>(all[r]);
+      D::template dot<kMap.bits, kG0, kG1, kRows, 1, 2>(weights, act, all);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) all[r] = V::template shift_left<8>(all[r]);
+      D::template dot<kMap.bits, kG0, kG1, kRows, 2, 3>(weights, act, all);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r)
+        values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all[r], act[r]));
     } else {
-      // I = 65536 a + bc; the upper 16 bits of bc are carried into a, so that both parts convert exactly and the fma
-      // rounds once.
-      I a = D::template dot<kMap.bits, kG0, kG1>(weights, act.a, zero);
-      const I b = D::template dot<kMap.bits, kG0, kG1>(weights, act.b, zero);
-      I bc = D::template dot<kMap.bits, kG0, kG1>(weights, act.c, V::template shift_left<8>(b));
-      if constexpr (kMap.offset != 0) {
-        a = V::sub_int(a, scaled_sum<kShift>(act.sum_a));
-        bc = V::sub_int(bc, scaled_sum<kShift>(act.sum_bc));
+      I sums[3 * kRows];
+#pragma GCC unroll 24
+      for (int r = 0; r < 3 * kRows; ++r) sums[r] = V::set1_int(0);
+      D::template dot<kMap.bits, kG0, kG1, kRows, 0, 3>(weights, act, sums);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const I a = sums[r];
+        const I b = sums[kRows + r];
+        const I c = sums[2 * kRows + r];
+        if constexpr (kMap.bits < 8) {
+          // |I| < 2^31 (README.md, "Why L"), so it is built modulo 2^32 and converted once.
+          const I ab = V::add_int(V::template shift_left<8>(a), b);
+          const I all = V::add_int(V::template shift_left<8>(ab), c);
+          values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all, act[r]));
+        } else {
+          // I = 65536 high + low; the upper 16 bits of low are carried into high, so that both parts convert exactly
+          // and the fma rounds once.
+          const I low = V::sub_int(V::add_int(V::template shift_left<8>(b), c), scaled_sum<kShift>(act[r].sum_bc));
+          const I high = V::add_int(V::sub_int(a, scaled_sum<kShift>(act[r].sum_a)), V::template shift_right<16>(low));
+          const I rest = V::and_int(low, V::set1_int(0xffff));
+          values[r] = V::fma(V::to_float(high), V::set1(65536.0F), V::to_float(rest));
+        }
       }
-      a = V::add_int(a, V::template shift_right<16>(bc));
-      bc = V::and_int(bc, V::set1_int(0xffff));
-      return V::fma(V::to_float(a), V::set1(65536.0F), V::to_float(bc));
     }
+  }
+
+  // The stored quants have the offset in them: subtract 2^kShift * sum of q.
+  template <int kHalves, int kHalf, int kShift>
+  static I without_offset(I dot, const ActBlock& act) {
+    if constexpr (kShift == 0) return dot;
+    return V::sub_int(dot, scaled_sum<kShift>(part_of<kHalves, kHalf>(act.sum, act.sum_first)));
   }
 
   // ds of M3 for step `step` of the unit.
@@ -147,11 +172,10 @@ struct Micro {
   static __attribute__((always_inline)) inline void step(const typename D::Weights& weights, F scale,
                                                          const uint8_t* unit, int sub, const ActBlock* act, F* acc) {
     constexpr UnitMap kMap = unit_map(kType);
+    F values[kRows];
+    integer_dots<kType, kRows, kHalf>(weights, act, values);
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const F value = integer_dot<kType, kHalf>(weights, act[r]);
-      acc[r] = V::fma(scale, V::mul(V::set1(act[r].dx), value), acc[r]);
-    }
+    for (int r = 0; r < kRows; ++r) acc[r] = V::fma(scale, V::mul(V::set1(act[r].dx), values[r]), acc[r]);
     if constexpr (kMap.affine) {
       const F minimum = minimum_of<kType>(unit, sub);
 #pragma GCC unroll 8

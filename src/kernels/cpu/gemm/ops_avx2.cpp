@@ -84,17 +84,22 @@ struct Avx2Dot {
     return init;
   }
 
-  template <int kBits, int kG0, int kG1>
-  static __attribute__((always_inline)) inline V::I dot(const Weights& w, const int8_t* digits, V::I init) {
+  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  static __attribute__((always_inline)) inline void dot(const Weights& w, const ActBlock* act, V::I* sums) {
     constexpr int kRun = kBits == 6 ? 2 : (kBits == 5 ? 4 : 8);
     static_assert((kG1 - kG0) % kRun == 0);
-    V::I sum{sum_groups<kRun, kG0, kG1>(w.quants, 0, digits, 1, init.lo),
-             sum_groups<kRun, kG0, kG1>(w.quants, 32, digits, 1, init.hi)};
-    if constexpr (kBits == 8) {
-      sum.lo = sum_groups<kRun, kG0, kG1>(w.high, 0, digits, 16, sum.lo);
-      sum.hi = sum_groups<kRun, kG0, kG1>(w.high, 32, digits, 16, sum.hi);
+    for (int digit = kD0; digit < kD1; ++digit) {
+      for (int r = 0; r < kRows; ++r) {
+        const int8_t* digits = digits_of(act[r], digit);
+        V::I& sum = sums[(digit - kD0) * kRows + r];
+        sum.lo = sum_groups<kRun, kG0, kG1>(w.quants, 0, digits, 1, sum.lo);
+        sum.hi = sum_groups<kRun, kG0, kG1>(w.quants, 32, digits, 1, sum.hi);
+        if constexpr (kBits == 8) {
+          sum.lo = sum_groups<kRun, kG0, kG1>(w.high, 0, digits, 16, sum.lo);
+          sum.hi = sum_groups<kRun, kG0, kG1>(w.high, 32, digits, 16, sum.hi);
+        }
+      }
     }
-    return sum;
   }
 
   template <bool kSigned>

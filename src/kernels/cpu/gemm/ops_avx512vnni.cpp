@@ -62,15 +62,22 @@ struct Avx512Dot {
     quants = _mm512_ternarylogic_epi32(quants, moved, mask, 0xf8);  // quants | (moved & mask)
   }
 
-  template <int kBits, int kG0, int kG1>
-  static __attribute__((always_inline)) inline __m512i dot(const Weights& w, const int8_t* digits, __m512i init) {
+  // Rows innermost: consecutive instructions belong to different chains, which hides vpdpbusd's latency of 5.
+  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  static __attribute__((always_inline)) inline void dot(const Weights& w, const ActBlock* act, __m512i* sums) {
 #pragma GCC unroll 8
     for (int g = kG0; g < kG1; ++g) {
-      int32_t four;
-      __builtin_memcpy(&four, digits + 4 * g, 4);
-      init = _mm512_dpbusd_epi32(init, w.g[g], _mm512_set1_epi32(four));
+#pragma GCC unroll 3
+      for (int digit = kD0; digit < kD1; ++digit) {
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          int32_t four;
+          __builtin_memcpy(&four, digits_of(act[r], digit) + 4 * g, 4);
+          __m512i& sum = sums[(digit - kD0) * kRows + r];
+          sum = _mm512_dpbusd_epi32(sum, w.g[g], _mm512_set1_epi32(four));
+        }
+      }
     }
-    return init;
   }
 
   template <bool kSigned>

@@ -27,17 +27,21 @@ struct PortableDot {
     return w;
   }
 
-  template <int kBits, int kG0, int kG1>
-  static __attribute__((noinline)) V::I dot(const Weights& w, const int8_t* digits, V::I init) {
-    V::I sums;
+  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  static void dot(const Weights& w, const ActBlock* act, V::I* sums) {
+    for (int digit = kD0; digit < kD1; ++digit) {
+      for (int r = 0; r < kRows; ++r) add_dot(w, digits_of(act[r], digit), kG0, kG1, sums[(digit - kD0) * kRows + r]);
+    }
+  }
+
+  static __attribute__((noinline)) void add_dot(const Weights& w, const int8_t* digits, int g0, int g1, V::I& sums) {
     for (int row = 0; row < 16; ++row) {
       int32_t sum = 0;
-      for (int g = kG0; g < kG1; ++g) {
+      for (int g = g0; g < g1; ++g) {
         for (int b = 0; b < 4; ++b) sum += w.quants[g][row * 4 + b] * digits[4 * g + b];
       }
-      sums.x[row] = sum;
+      sums.x[row] += sum;
     }
-    return V::add_int(init, sums);
   }
 
   template <bool kSigned>

@@ -1,6 +1,6 @@
 // Read bandwidth of this machine, for context beside decode rates: a decoded token reads every weight once.
 //
-//   g++ -std=c++20 -O3 -march=native -pthread memory_bandwidth.cc -o memory_bandwidth && ./memory_bandwidth
+//   g++ -std=c++20 -O3 -march=native -pthread memory_bandwidth.cpp -o memory_bandwidth && ./memory_bandwidth
 //
 // For one and two threads and two sizes (98 MB, a model that may stay in the last-level cache; 2 GiB, one that cannot)
 // prints the best of several passes in GB/s (1e9 bytes). Each thread sums its own contiguous share of 64-bit words.
