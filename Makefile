@@ -37,7 +37,7 @@ demo:
 	@tools/setup build demo
 	@cmake --preset $(PRESET) $(WITHOUT_TESTS) --log-level=WARNING
 	@cmake --build $(BUILD) --target tessera_cli -j $(JOBS)
-	$(TESSERA) run -m demo -p "$$PROMPT" -n $(TOKENS)
+	$(TESSERA) run -m demo --chat -p "$$PROMPT" -n $(TOKENS)
 
 build:
 	@tools/setup build

@@ -24,6 +24,7 @@ struct Options {
   int repetitions = 5;
   int32_t threads = 2;
   int64_t chunk = 512;
+  std::string kv_type = "f32";
 };
 
 // Seconds for `count` tokens in calls of `chunk`, logits of each call's last token.
@@ -42,7 +43,8 @@ Status time_tokens(Engine& engine, const std::vector<int32_t>& tokens, int64_t c
 }
 
 int run(const Options& o) {
-  tessera::Result<std::unique_ptr<Engine>> loaded = Engine::load(o.model, {.threads = o.threads});
+  tessera::Result<std::unique_ptr<Engine>> loaded =
+      Engine::load(o.model, {.threads = o.threads, .kv_dtype = o.kv_type == "f16" ? TESSERA_F16 : TESSERA_F32});
   if (!loaded.ok()) {
     fmt::print(stderr, "bench_engine: {}\n", loaded.status().text());
     return 3;
@@ -53,6 +55,7 @@ int run(const Options& o) {
   j["engine"] = "tessera";
   j["threads"] = o.threads;
   j["chunk"] = o.chunk;
+  j["kv_type"] = o.kv_type;
   j["pp_tokens"] = o.pp;
   j["tg_tokens"] = o.tg;
   for (int r = -1; r < o.repetitions; ++r) {  // -1: warm-up
@@ -89,6 +92,7 @@ int main(int argc, char** argv) {
   app.add_option("--repetitions", o.repetitions);
   app.add_option("--threads", o.threads);
   app.add_option("--chunk", o.chunk);
+  app.add_option("--kv-type", o.kv_type)->check(CLI::IsMember({"f32", "f16"}));
   CLI11_PARSE(app, argc, argv);
   return run(o);
 }

@@ -3,10 +3,13 @@
 // multiply-accumulates of the (m, n, k) product. README.md of the kernel reads them against the machine's limits.
 #include <benchmark/benchmark.h>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,32 +18,41 @@
 
 namespace {
 
-struct AlignedFree {
-  void operator()(uint8_t* p) const { ::operator delete[](p, std::align_val_t{64}); }
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Memory in huge pages where the system offers them, as the engine keeps its weights.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
+    data_ = static_cast<uint8_t*>(std::aligned_alloc(kHugePage, bytes_));
+    if (data_ == nullptr) std::abort();
+#if defined(__linux__)
+    madvise(data_, bytes_, MADV_HUGEPAGE);
+#endif
+    // Any packed bytes are a valid matrix; f16 scales of 0x2222 (about 0.012) keep the sums finite.
+    std::memset(data_, 0x22, bytes_);
+  }
+  ~Arena() {
+    std::free(data_);
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  uint8_t* data() const {
+    return data_;
+  }
+
+ private:
+  size_t bytes_;
+  uint8_t* data_;
 };
-using Buffer = std::unique_ptr<uint8_t[], AlignedFree>;
-
-Buffer make_buffer(size_t bytes) {
-  Buffer buffer(new (std::align_val_t{64}) uint8_t[bytes]);
-  std::memset(buffer.get(), 0, bytes);
-  return buffer;
-}
-
-// Any packed bytes are a valid matrix; f16 scales of 0x2222 (about 0.012) keep the sums finite.
-Buffer packed_matrix(tessera_weight_type type, int64_t n, int64_t k, size_t* bytes) {
-  tessera_gemm_packed_size(type, n, k, bytes, nullptr);
-  Buffer buffer = make_buffer(*bytes);
-  std::memset(buffer.get(), 0x22, *bytes);
-  return buffer;
-}
 
 void run_gemm(benchmark::State& state, const char* kernel, tessera_weight_type type, int64_t m, int64_t n, int64_t k,
               bool stream_weights) {
   size_t bytes = 0;
   tessera_gemm_packed_size(type, n, k, &bytes, nullptr);
   const size_t copies = stream_weights ? (size_t{96} << 20) / bytes + 1 : 1;
-  std::vector<Buffer> matrices;
-  for (size_t i = 0; i < copies; ++i) matrices.push_back(packed_matrix(type, n, k, &bytes));
+  const size_t step = (bytes + 63) / 64 * 64;
+  const Arena matrices(copies * step);
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<size_t>(m * k));
@@ -54,7 +66,7 @@ void run_gemm(benchmark::State& state, const char* kernel, tessera_weight_type t
   params.x = x.data();
   params.stride_x = k;
   params.num_weights = 1;
-  params.weights[0] = {type, n, matrices[0].get(), nullptr, y.data(), n};
+  params.weights[0] = {type, n, matrices.data(), nullptr, y.data(), n};
   params.force_kernel = kernel;
   tessera_error error{};
   size_t workspace_bytes = 0;
@@ -62,12 +74,12 @@ void run_gemm(benchmark::State& state, const char* kernel, tessera_weight_type t
     state.SkipWithError(error.text);
     return;
   }
-  const Buffer workspace = make_buffer(workspace_bytes + 64);
+  const Arena workspace(workspace_bytes + 64);
   size_t next = 0;
   for (auto _ : state) {
-    params.weights[0].packed = matrices[next].get();
+    params.weights[0].packed = matrices.data() + next * step;
     next = next + 1 == copies ? 0 : next + 1;
-    if (tessera_gemm_run(&params, workspace.get(), workspace_bytes, nullptr, &error) != TESSERA_OK) {
+    if (tessera_gemm_run(&params, workspace.data(), workspace_bytes, nullptr, &error) != TESSERA_OK) {
       state.SkipWithError(error.text);
       return;
     }

@@ -26,12 +26,15 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 
 # -fmad=false: every fma of the contract is spelled __fmaf_rn; the compiler may add none (contract.md, hygiene).
 # --expt-relaxed-constexpr: contract/ is constexpr functions that know nothing of CUDA.
-# The ptxas warnings turn a register spill or a stack frame into a build error.
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:CUDA>:--generate-code=arch=compute_90a,code=sm_90a>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>"
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>"
   "$<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>"
   "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills,--warn-on-local-memory-usage,--warning-as-error>"
   "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off,-fno-fast-math>")
+
+# For kernels, that is for tessera_library: a register spill or a stack frame is a build error. Programs such as the
+# probe may index local arrays.
+set(TESSERA_KERNEL_OPTIONS
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills,--warn-on-local-memory-usage,--warning-as-error>")

@@ -25,7 +25,9 @@ import sys
 
 TABLE = pathlib.Path(__file__).resolve().parent.parent / "src/engine/tokenizer/unicode_table.inc"
 WHITE_SPACE = (
-    set(range(0x09, 0x0E)) | {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000} | set(range(0x2000, 0x200B))
+    set(range(0x09, 0x0E))
+    | {0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
+    | set(range(0x2000, 0x200B))
 )
 CLASSES = {"L": "kLetter", "N": "kNumber", "S": "kSpace", "D": "kNewNumber"}
 DUMP = """
@@ -110,7 +112,9 @@ def check_hf():
         print(f"{name}: {len(diff)} differences {[hex(cp) for cp in sorted(diff)][:8]}")
         wrong += len(diff)
     diff = wheel_digits ^ {cp for cp in points if table[cp] in "ND"}
-    print(f"Digits: {len(diff)} differences {[hex(cp) for cp in sorted(diff)][:8]} (tokenizers {tokenizers.__version__})")
+    print(
+        f"Digits: {len(diff)} differences {[hex(cp) for cp in sorted(diff)][:8]} (tokenizers {tokenizers.__version__})"
+    )
     return 1 if wrong or diff else 0
 
 

@@ -20,8 +20,6 @@ class Sha256 {
   std::array<uint8_t, 32> digest() const;
 
  private:
-  void compress(const uint8_t* block);
-
   std::array<uint32_t, 8> state_;
   std::array<uint8_t, 64> tail_{};  // bytes of the unfinished block, total_ % 64 of them
   uint64_t total_ = 0;              // message bytes so far

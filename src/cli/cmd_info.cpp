@@ -78,7 +78,7 @@ Result<Json> model_json(const std::string& path, bool all_keys) {
     j["head_dim"] = c.head_dim;
     j["context_length"] = c.context_length;
     j["vocab"] = c.vocab_size;
-    j["kv_bytes_per_token"] = c.n_layers * 2 * c.kv_dim() * 4;
+    j["kv_bytes_per_token_f32"] = c.n_layers * 2 * c.kv_dim() * 4;
   } else {
     j["cannot_run"] = config.status().text();
   }

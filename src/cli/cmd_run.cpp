@@ -71,6 +71,7 @@ nlohmann::ordered_json report(const Engine& engine, const std::string& contract,
   j["backend"] = "cpu";
   j["threads"] = engine.threads();
   j["chunk"] = o.model.chunk;
+  j["kv_type"] = o.model.kv_type;
   j["prompt_tokens"] = r.prompt_tokens;
   j["tokens"] = r.tokens;
   j["text"] = r.text;

@@ -14,6 +14,8 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--backend", backend, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_option("-t,--threads", threads, "CPU threads; 0: all. Moves no bit")->check(CLI::Range(0, 1024));
   command.add_option("--context", context, "longest sequence in tokens; 0: the model's own, at most 8192");
+  command.add_option("--kv-type", kv_type, "f32; f16 and bf16 halve the KV cache and round what attention reads")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command.add_option("--page-size", page_size, "tokens per KV page. Moves no bit");
   command.add_option("--chunk", chunk, "prompt tokens per step. Moves no bit")->check(CLI::PositiveNumber);
   command.add_flag("--json", json, "one JSON object on stdout instead of text");
@@ -50,6 +52,9 @@ Result<std::unique_ptr<Engine>> load_engine(const ModelOptions& options, int64_t
   engine_options.context = options.context;
   engine_options.cache_tokens = cache_tokens;
   engine_options.page_size = options.page_size;
+  engine_options.kv_dtype = options.kv_type == "f32"   ? TESSERA_F32
+                            : options.kv_type == "f16" ? TESSERA_F16
+                                                       : TESSERA_BF16;
   engine_options.progress = [&line](uint64_t done, uint64_t total) {
     line.update(static_cast<double>(done) / static_cast<double>(total),
                 fmt::format("{} of {}", megabytes(done), megabytes(total)));

@@ -17,6 +17,7 @@ struct ModelOptions {
   std::string backend = "auto";
   int32_t threads = 0;
   int64_t context = 0;
+  std::string kv_type = "f32";
   int64_t page_size = 16;
   int64_t chunk = 256;
   bool json = false;

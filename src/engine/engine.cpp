@@ -50,7 +50,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::string& path, const Engi
   e->rope_ = make_rope_table(c, e->weights_.rope_factors, context);
 
   const int64_t cache_tokens = options.cache_tokens == 0 ? context : options.cache_tokens;
-  Result<KvCache> cache = KvCache::create(c, options.page_size, cache_tokens);
+  Result<KvCache> cache = KvCache::create(c, options.kv_dtype, options.page_size, cache_tokens);
   TESSERA_RETURN_IF_ERROR(cache.status());
   e->cache_ = std::move(cache).value();
   e->forward_ = std::make_unique<Forward>(e->config_, e->weights_, e->rope_, e->cache_);
@@ -64,7 +64,7 @@ void Engine::set_threads(int32_t threads) {
 }
 
 Status Engine::reset_cache(int64_t page_size, int64_t cache_tokens) {
-  Result<KvCache> cache = KvCache::create(config_, page_size, cache_tokens);
+  Result<KvCache> cache = KvCache::create(config_, cache_.dtype(), page_size, cache_tokens);
   TESSERA_RETURN_IF_ERROR(cache.status());
   cache_ = std::move(cache).value();
   return {};

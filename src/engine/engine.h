@@ -20,11 +20,12 @@
 namespace tessera {
 
 struct EngineOptions {
-  int32_t threads = 0;       // 0: one per hardware thread
-  int64_t context = 0;       // longest sequence in tokens; 0: the model's own, at most 8192
-  int64_t cache_tokens = 0;  // KV pool in tokens, over all sequences; 0: one sequence of `context`
-  int64_t page_size = 16;    // tokens per KV page; moves no bit
-  LoadProgress progress = {};     // may be empty
+  int32_t threads = 0;                   // 0: one per hardware thread
+  int64_t context = 0;                   // longest sequence in tokens; 0: the model's own, at most 8192
+  int64_t cache_tokens = 0;              // KV pool in tokens, over all sequences; 0: one sequence of `context`
+  tessera_dtype kv_dtype = TESSERA_F32;  // of K, V and Q in attention; f16 and bf16 halve the cache and round
+  int64_t page_size = 16;                // tokens per KV page; moves no bit
+  LoadProgress progress = {};            // may be empty
 };
 
 class Engine {

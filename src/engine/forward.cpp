@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "base/numeric_types.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +17,18 @@ Status from_api(tessera_status code, const tessera_error& error) {
 
 tessera_gemm_weight product(const Matrix& w, const Vector& bias, float* y) {
   return {w.type, w.n, w.packed, bias.empty() ? nullptr : bias.data(), y, w.n};
+}
+
+// dst[i] = src[i] in `dtype`, rounded to nearest even.
+void round_row(tessera_dtype dtype, const float* src, int64_t n, std::byte* dst) {
+  if (dtype == TESSERA_F32) {
+    std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t bits = dtype == TESSERA_F16 ? f32_to_f16(src[i]) : f32_to_bf16(src[i]);
+    std::memcpy(dst + 2 * i, &bits, sizeof(bits));
+  }
 }
 
 }  // namespace
@@ -66,6 +81,7 @@ Status Forward::check(std::span<const BatchItem> items) {
   rows_ = 0;
   max_seqlen_q_ = 0;
   positions_.clear();
+  item_of_row_.clear();
   cu_seqlens_q_.assign(1, 0);
   seqlens_k_.clear();
   std::vector<SequenceId> seen;
@@ -95,6 +111,7 @@ Status Forward::check(std::span<const BatchItem> items) {
     }
     for (int64_t t = 0; t < n; ++t) {
       positions_.push_back(static_cast<int32_t>(begin + t));
+      item_of_row_.push_back(static_cast<int32_t>(seqlens_k_.size()));
     }
     rows_ += n;
     max_seqlen_q_ = std::max(max_seqlen_q_, n);
@@ -122,8 +139,12 @@ Status Forward::prepare(std::span<const BatchItem> items) {
     std::copy(pages.begin(), pages.end(), page_table_.begin() + static_cast<int64_t>(i) * page_table_stride_);
   }
 
-  const int64_t widths[] = {c_.hidden, c_.hidden, c_.q_dim(), c_.kv_dim(), c_.kv_dim(), c_.q_dim(), c_.ffn, c_.ffn};
-  float** parts[] = {&x_, &h_, &q_, &k_, &v_, &o_, &gate_, &up_};
+  const bool rounded = cache_.dtype() != TESSERA_F32;
+  const int64_t widths[] = {c_.hidden,   c_.hidden,   c_.q_dim(),
+                            c_.kv_dim(), c_.kv_dim(), c_.q_dim(),
+                            c_.ffn,      c_.ffn,      rounded ? (c_.q_dim() + 1) / 2 : 0};
+  float* rounded_floats = nullptr;  // two 16-bit elements in each
+  float** parts[] = {&x_, &h_, &q_, &k_, &v_, &o_, &gate_, &up_, &rounded_floats};
   int64_t floats = 0;
   for (const int64_t w : widths) {
     floats += (rows_ * w + 15) / 16 * 16;  // keeps every part 64-byte aligned
@@ -134,6 +155,7 @@ Status Forward::prepare(std::span<const BatchItem> items) {
     *parts[i] = at;
     at += (rows_ * widths[i] + 15) / 16 * 16;
   }
+  q_rounded_ = reinterpret_cast<std::byte*>(rounded ? rounded_floats : q_);
   return {};
 }
 
@@ -172,13 +194,7 @@ Status Forward::layer(int64_t index, std::span<const BatchItem> items) {
                                                 positions_.data(), rope_.cos.data(), rope_.sin.data(),
                                                 rope_.num_positions, k_, c_.kv_dim(), c_.head_dim, &stream, &error),
                                    error));
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (int64_t r = cu_seqlens_q_[i]; r < cu_seqlens_q_[i + 1]; ++r) {
-      const int64_t position = positions_[static_cast<size_t>(r)];
-      std::copy_n(k_ + r * c_.kv_dim(), c_.kv_dim(), cache_.k_row(index, items[i].sequence, position));
-      std::copy_n(v_ + r * c_.kv_dim(), c_.kv_dim(), cache_.v_row(index, items[i].sequence, position));
-    }
-  }
+  store_kv(index, items);
   TESSERA_RETURN_IF_ERROR(attention(index));
   const tessera_gemm_weight out[] = {product(l.attn_out, {}, h_)};
   TESSERA_RETURN_IF_ERROR(gemm(rows_, o_, c_.q_dim(), out));
@@ -195,17 +211,44 @@ Status Forward::layer(int64_t index, std::span<const BatchItem> items) {
   return {};
 }
 
+// Rounds this batch's K and V rows into the cache and, unless the cache is fp32, its queries to the same dtype (round
+// to nearest even): attention takes one dtype.
+void Forward::store_kv(int64_t index, std::span<const BatchItem> items) {
+  struct Job {
+    const Forward* f;
+    int64_t layer;
+    std::span<const BatchItem> items;
+  } job{this, index, items};
+  pool_->parallel_for(
+      rows_,
+      [](void* arg, int64_t r, int32_t) {
+        const Job& j = *static_cast<Job*>(arg);
+        const Forward& f = *j.f;
+        const int64_t kv = f.c_.kv_dim();
+        const int64_t q = f.c_.q_dim();
+        const tessera_dtype dtype = f.cache_.dtype();
+        const SequenceId id = j.items[static_cast<size_t>(f.item_of_row_[static_cast<size_t>(r)])].sequence;
+        const int64_t position = f.positions_[static_cast<size_t>(r)];
+        round_row(dtype, f.k_ + r * kv, kv, f.cache_.k_row(j.layer, id, position));
+        round_row(dtype, f.v_ + r * kv, kv, f.cache_.v_row(j.layer, id, position));
+        if (dtype != TESSERA_F32) {
+          round_row(dtype, f.q_ + r * q, q, f.q_rounded_ + r * q * element_bytes(dtype));
+        }
+      },
+      &job);
+}
+
 tessera_fmha_params Forward::attention_params(int64_t index) const {
   tessera_fmha_params p{};
   p.struct_size = sizeof(p);
-  p.dtype = TESSERA_F32;
+  p.dtype = cache_.dtype();
   p.o_dtype = TESSERA_F32;
   p.head_dim_qk = c_.head_dim;
   p.head_dim_v = c_.head_dim;
   p.num_heads_q = c_.num_heads_q;
   p.num_heads_kv = c_.num_heads_kv;
   p.batch = static_cast<int64_t>(seqlens_k_.size());
-  p.q = {q_, 0, c_.q_dim(), c_.head_dim, 1};
+  p.q = {q_rounded_, 0, c_.q_dim(), c_.head_dim, 1};
   p.seqlen_q = max_seqlen_q_;
   p.cu_seqlens_q = cu_seqlens_q_.data();
   p.num_segments = 1;

@@ -46,6 +46,7 @@ class Forward {
   Status prepare(std::span<const BatchItem> items);
   Status embed(std::span<const BatchItem> items);
   Status layer(int64_t index, std::span<const BatchItem> items);
+  void store_kv(int64_t index, std::span<const BatchItem> items);
   Status attention(int64_t index);
   tessera_fmha_params attention_params(int64_t index) const;
   Status output(std::span<const BatchItem> items, std::vector<float>* logits);
@@ -65,6 +66,7 @@ class Forward {
   int64_t rows_ = 0;  // tokens of all items
   int64_t max_seqlen_q_ = 0;
   std::vector<int32_t> positions_;     // [rows]
+  std::vector<int32_t> item_of_row_;   // [rows]
   std::vector<int32_t> cu_seqlens_q_;  // [items + 1]
   std::vector<int32_t> seqlens_k_;     // [items], after this batch
   std::vector<int32_t> page_table_;    // (items, page_table_stride)
@@ -75,6 +77,7 @@ class Forward {
   float* x_ = nullptr;
   float* h_ = nullptr;
   float* q_ = nullptr;
+  std::byte* q_rounded_ = nullptr;  // q in the cache's dtype; q_ itself for fp32
   float* k_ = nullptr;
   float* v_ = nullptr;
   float* o_ = nullptr;

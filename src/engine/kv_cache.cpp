@@ -7,7 +7,11 @@
 
 namespace tessera {
 
-Result<KvCache> KvCache::create(const ModelConfig& config, int64_t page_size, int64_t num_tokens) {
+int64_t element_bytes(tessera_dtype dtype) {
+  return dtype == TESSERA_F32 ? 4 : 2;
+}
+
+Result<KvCache> KvCache::create(const ModelConfig& config, tessera_dtype dtype, int64_t page_size, int64_t num_tokens) {
   if (page_size < 1 || page_size > (1 << 20)) {
     return Status(Code::kInvalidArgument, fmt::format("page_size: got {}; allowed 1 to 1048576", page_size));
   }
@@ -15,11 +19,12 @@ Result<KvCache> KvCache::create(const ModelConfig& config, int64_t page_size, in
     return Status(Code::kInvalidArgument, fmt::format("KV cache tokens: got {}; allowed 1 to 2^30", num_tokens));
   }
   KvCache c;
+  c.dtype_ = dtype;
   c.n_layers_ = config.n_layers;
   c.page_size_ = page_size;
   c.num_pages_ = (num_tokens + page_size - 1) / page_size;
   c.row_elements_ = config.kv_dim();
-  size_t bytes = sizeof(float) * 2;
+  auto bytes = static_cast<size_t>(2 * element_bytes(dtype));
   bool overflow = false;
   for (const int64_t factor : {c.n_layers_, c.num_pages_, page_size, c.row_elements_}) {
     overflow = overflow || __builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes);
@@ -93,12 +98,12 @@ void KvCache::set_length(SequenceId id, int64_t length) {
 SavedSequence KvCache::save(SequenceId id) const {
   SavedSequence saved;
   saved.length = length(id);
-  saved.rows.reserve(static_cast<size_t>(n_layers_ * 2 * saved.length * row_elements_));
+  saved.rows.reserve(static_cast<size_t>(n_layers_ * 2 * saved.length * row_bytes()));
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
     for (int64_t side = 0; side < 2; ++side) {
       for (int64_t t = 0; t < saved.length; ++t) {
-        const float* r = row(layer, side, id, t);
-        saved.rows.insert(saved.rows.end(), r, r + row_elements_);
+        const std::byte* r = row(layer, side, id, t);
+        saved.rows.insert(saved.rows.end(), r, r + row_bytes());
       }
     }
   }
@@ -107,11 +112,11 @@ SavedSequence KvCache::save(SequenceId id) const {
 
 Status KvCache::restore(SequenceId id, const SavedSequence& saved) {
   TESSERA_RETURN_IF_ERROR(reserve(id, saved.length));
-  const float* from = saved.rows.data();
+  const std::byte* from = saved.rows.data();
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
     for (int64_t side = 0; side < 2; ++side) {
-      for (int64_t t = 0; t < saved.length; ++t, from += row_elements_) {
-        std::copy_n(from, row_elements_, row(layer, side, id, t));
+      for (int64_t t = 0; t < saved.length; ++t, from += row_bytes()) {
+        std::copy_n(from, row_bytes(), row(layer, side, id, t));
       }
     }
   }

@@ -1,9 +1,10 @@
 // Paged K/V storage of all layers and the sequences that live in it.
 //
-// One pool per layer and side, shape (page, slot, head_kv, head_dim) in fp32. A sequence is a list of pages, taken from
-// a free list in any order: the contract makes the order, and the page size, invisible in the bits.
+// One pool per layer and side, shape (page, slot, head_kv, head_dim) of the cache's dtype. A sequence is a list of
+// pages, taken from a free list in any order: the contract makes the order, and the page size, invisible in the bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "engine/aligned_buffer.h"
 #include "engine/config.h"
+#include "tessera/tessera.h"
 
 namespace tessera {
 
@@ -19,13 +21,16 @@ using SequenceId = int32_t;
 // The K/V rows of one sequence outside the cache, for preemption: (layer, side, token, head_kv, head_dim).
 struct SavedSequence {
   int64_t length = 0;
-  std::vector<float> rows;
+  std::vector<std::byte> rows;
 };
+
+// Bytes of one element of K or V.
+int64_t element_bytes(tessera_dtype dtype);
 
 class KvCache {
  public:
   // Room for `num_tokens` tokens, rounded up to pages of page_size (>= 1) tokens. Memory is resident only where used.
-  static Result<KvCache> create(const ModelConfig& config, int64_t page_size, int64_t num_tokens);
+  static Result<KvCache> create(const ModelConfig& config, tessera_dtype dtype, int64_t page_size, int64_t num_tokens);
 
   SequenceId add();
   // Frees the pages. The id may be given out again.
@@ -38,22 +43,23 @@ class KvCache {
   // Declares that rows [0, length) are written. length <= what reserve() made room for; a smaller one drops tokens.
   void set_length(SequenceId id, int64_t length);
 
-  // Where token `position` of the sequence lives; (head_kv, head_dim) contiguous floats.
-  float* k_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 0, id, position); }
-  float* v_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 1, id, position); }
+  // Where token `position` of the sequence lives; (head_kv, head_dim) contiguous elements.
+  std::byte* k_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 0, id, position); }
+  std::byte* v_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 1, id, position); }
 
   SavedSequence save(SequenceId id) const;
   // Into an empty sequence.
   Status restore(SequenceId id, const SavedSequence& saved);
 
   // For the attention call.
+  tessera_dtype dtype() const { return dtype_; }
   int64_t page_size() const { return page_size_; }
   int64_t num_pages() const { return num_pages_; }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
   int64_t row_elements() const { return row_elements_; }
   std::span<const int32_t> pages(SequenceId id) const { return sequence(id).pages; }
-  float* k_pool(int64_t layer) const { return pool(layer, 0); }
-  float* v_pool(int64_t layer) const { return pool(layer, 1); }
+  std::byte* k_pool(int64_t layer) const { return pool(layer, 0); }
+  std::byte* v_pool(int64_t layer) const { return pool(layer, 1); }
 
  private:
   struct Sequence {
@@ -64,15 +70,17 @@ class KvCache {
 
   const Sequence& sequence(SequenceId id) const { return sequences_[static_cast<size_t>(id)]; }
   Sequence& sequence(SequenceId id) { return sequences_[static_cast<size_t>(id)]; }
-  float* pool(int64_t layer, int64_t side) const {
-    return memory_.as<float>() + (layer * 2 + side) * num_pages_ * page_size_ * row_elements_;
+  int64_t row_bytes() const { return row_elements_ * element_bytes(dtype_); }
+  std::byte* pool(int64_t layer, int64_t side) const {
+    return memory_.data() + (layer * 2 + side) * num_pages_ * page_size_ * row_bytes();
   }
-  float* row(int64_t layer, int64_t side, SequenceId id, int64_t position) const {
+  std::byte* row(int64_t layer, int64_t side, SequenceId id, int64_t position) const {
     const int64_t page = sequence(id).pages[static_cast<size_t>(position / page_size_)];
-    return pool(layer, side) + (page * page_size_ + position % page_size_) * row_elements_;
+    return pool(layer, side) + (page * page_size_ + position % page_size_) * row_bytes();
   }
   void release_pages(Sequence* s, size_t keep);
 
+  tessera_dtype dtype_ = TESSERA_F32;
   int64_t n_layers_ = 0;
   int64_t page_size_ = 0;
   int64_t num_pages_ = 0;

@@ -196,9 +196,10 @@ class Runner {
 
   // The smallest damage there is: the lowest mantissa bit of the first token's V row in the first layer.
   void damage(SequenceId target) {
-    float* row = engine_.cache().v_row(0, target, 0);
-    for (int64_t i = 0; i < engine_.cache().row_elements(); ++i) {
-      row[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(row[i]) ^ 1U);
+    const KvCache& cache = engine_.cache();
+    std::byte* row = cache.v_row(0, target, 0);
+    for (int64_t i = 0; i < cache.row_elements(); ++i) {
+      row[i * element_bytes(cache.dtype())] ^= std::byte{1};  // little-endian: the lowest bit of the element
     }
   }
 

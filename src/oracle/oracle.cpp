@@ -10,13 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/host_device.h"
+#include "base/numeric_types.h"
 #include "contract/ceil_product.h"
 #include "contract/ex2_sm90.h"
 #include "contract/exp2.h"
-#include "base/host_device.h"
 #include "contract/log2.h"
 #include "contract/mma_model.h"
-#include "base/numeric_types.h"
 #include "contract/tanh.h"
 #include "oracle/problem.h"
 #include "oracle/steps.h"

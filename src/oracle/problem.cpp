@@ -23,18 +23,21 @@ int64_t round_up_div(int64_t x, int64_t y) {
   return (x + y - 1) / y;
 }
 
-// Cumulative lengths start at or above 0 and never fall; used lengths stay inside [0, bound].
-Status check_lengths(const std::string& name, int64_t batch, int64_t bound, const int32_t* cu, const int32_t* used) {
+// Cumulative lengths start at or above 0 and never fall; used lengths stay inside [0, bound]. The fields are
+// <prefix>seqlen_<side>, <prefix>seqlens_<side> and <prefix>cu_seqlens_<side>.
+Status check_lengths(const std::string& prefix, char side, int64_t batch, int64_t bound, const int32_t* cu,
+                     const int32_t* used) {
   if (bound < 0) {
-    return invalid("{}: got {}; allowed >= 0", name, bound);
+    return invalid("{}seqlen_{}: got {}; allowed >= 0", prefix, side, bound);
   }
   for (int64_t b = 0; b < batch; ++b) {
     if (cu != nullptr && (cu[b] < 0 || cu[b + 1] < cu[b])) {
-      return invalid("cu_{}[{}]: got {} then {}; allowed ascending values >= 0", name, b, cu[b], cu[b + 1]);
+      return invalid("{}cu_seqlens_{}[{}]: got {} then {}; allowed ascending values >= 0", prefix, side, b, cu[b],
+                     cu[b + 1]);
     }
-    const int64_t limit = cu != nullptr ? cu[b + 1] - cu[b] : bound;
+    const int64_t limit = cu != nullptr ? int64_t{cu[b + 1]} - cu[b] : bound;
     if (used != nullptr && (used[b] < 0 || used[b] > limit)) {
-      return invalid("{}s[{}]: got {}; allowed 0 to {}", name, b, used[b], limit);
+      return invalid("{}seqlens_{}[{}]: got {}; allowed 0 to {}", prefix, side, b, used[b], limit);
     }
   }
   return {};
@@ -102,7 +105,7 @@ Status check_segment(const tessera_fmha_params& params, int s) {
     return invalid("segments[{}]: got window_left {}, window_right {}, compress_ratio {}; allowed -1 to 2^62 and >= 0",
                    s, segment.window_left, segment.window_right, segment.compress_ratio);
   }
-  TESSERA_RETURN_IF_ERROR(check_lengths(fmt::format("segments[{}].seqlen_k", s), params.batch, segment.seqlen_k,
+  TESSERA_RETURN_IF_ERROR(check_lengths(fmt::format("segments[{}].", s), 'k', params.batch, segment.seqlen_k,
                                         segment.cu_seqlens_k, segment.seqlens_k));
   bool any_key = false;
   bool any_query = false;
@@ -210,8 +213,7 @@ Status check_problem(const tessera_fmha_params& params) {
   TESSERA_RETURN_IF_ERROR(
       check_outputs(params.dtype, params.o_dtype, params.output_mode, params.sinks, params.num_heads_q));
   TESSERA_RETURN_IF_ERROR(check_chunk_range(params));
-  TESSERA_RETURN_IF_ERROR(
-      check_lengths("seqlen_q", params.batch, params.seqlen_q, params.cu_seqlens_q, params.seqlens_q));
+  TESSERA_RETURN_IF_ERROR(check_lengths("", 'q', params.batch, params.seqlen_q, params.cu_seqlens_q, params.seqlens_q));
   bool any_query = false;
   for (int64_t b = 0; b < params.batch; ++b) {
     any_query = any_query || query_length(params, b) > 0;

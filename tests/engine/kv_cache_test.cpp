@@ -14,9 +14,17 @@ ModelConfig small_config() {
 }
 
 KvCache make_cache(int64_t page_size, int64_t tokens) {
-  Result<KvCache> cache = KvCache::create(small_config(), page_size, tokens);
+  Result<KvCache> cache = KvCache::create(small_config(), TESSERA_F32, page_size, tokens);
   EXPECT_TRUE(cache.ok()) << cache.status().text();
   return std::move(cache).value();
+}
+
+float& k_element(const KvCache& cache, int64_t layer, SequenceId id, int64_t token, int64_t i) {
+  return reinterpret_cast<float*>(cache.k_row(layer, id, token))[i];
+}
+
+float& v_element(const KvCache& cache, int64_t layer, SequenceId id, int64_t token, int64_t i) {
+  return reinterpret_cast<float*>(cache.v_row(layer, id, token))[i];
 }
 
 // A value that names its place.
@@ -29,8 +37,8 @@ void fill(KvCache* cache, SequenceId id, int64_t length) {
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t t = 0; t < length; ++t) {
       for (int64_t i = 0; i < 8; ++i) {
-        cache->k_row(layer, id, t)[i] = mark(layer, 0, t, i);
-        cache->v_row(layer, id, t)[i] = mark(layer, 1, t, i);
+        k_element(*cache, layer, id, t, i) = mark(layer, 0, t, i);
+        v_element(*cache, layer, id, t, i) = mark(layer, 1, t, i);
       }
     }
   }
@@ -42,8 +50,8 @@ void expect_filled(const KvCache& cache, SequenceId id, int64_t length) {
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t t = 0; t < length; ++t) {
       for (int64_t i = 0; i < 8; ++i) {
-        ASSERT_EQ(cache.k_row(layer, id, t)[i], mark(layer, 0, t, i));
-        ASSERT_EQ(cache.v_row(layer, id, t)[i], mark(layer, 1, t, i));
+        ASSERT_EQ(k_element(cache, layer, id, t, i), mark(layer, 0, t, i));
+        ASSERT_EQ(v_element(cache, layer, id, t, i), mark(layer, 1, t, i));
       }
     }
   }
@@ -105,13 +113,13 @@ TEST(KvCache, IdsAreReusedAfterRemoval) {
 }
 
 TEST(KvCache, RefusesImpossibleSizes) {
-  EXPECT_FALSE(KvCache::create(small_config(), 0, 16).ok());
-  EXPECT_FALSE(KvCache::create(small_config(), 16, 0).ok());
+  EXPECT_FALSE(KvCache::create(small_config(), TESSERA_F32, 0, 16).ok());
+  EXPECT_FALSE(KvCache::create(small_config(), TESSERA_F32, 16, 0).ok());
   ModelConfig huge = small_config();
   huge.n_layers = 512;
   huge.num_heads_kv = 4096;
   huge.head_dim = 576;
-  EXPECT_FALSE(KvCache::create(huge, 1 << 20, int64_t{1} << 30).ok());
+  EXPECT_FALSE(KvCache::create(huge, TESSERA_F32, 1 << 20, int64_t{1} << 30).ok());
 }
 
 }  // namespace

@@ -140,6 +140,12 @@ std::string duplicate_key() {
   return w.build();
 }
 
+std::string two_duplicate_keys() {
+  GgufWriter w;
+  w.u32("a.b", 1).u32("a.c", 2).u32("a.b", 3).u32("a.c", 4);
+  return w.build();
+}
+
 std::string nested_arrays(int depth) {
   std::string value;
   for (int i = 0; i < depth; ++i) value += le<uint32_t>(9) + le<uint64_t>(1);
@@ -181,6 +187,10 @@ INSTANTIATE_TEST_SUITE_P(
                 duplicate_key,
                 Code::kBadFile,
                 {"at byte 62", "key 'a.b'", "second occurrence", "first is at byte 24"}},
+        Hostile{"TheFirstOfTwoDuplicateKeysIsNamed",
+                two_duplicate_keys,
+                Code::kBadFile,
+                {"at byte 62", "key 'a.b'", "first is at byte 24"}},
         Hostile{"Type13",
                 [] { return one_kv("a.key", MetaType{13}, le<uint64_t>(0)); },
                 Code::kBadFile,
@@ -540,6 +550,14 @@ INSTANTIATE_TEST_SUITE_P(
                 [] { return with_offsets(0, 32, ~uint64_t{31}); },
                 Code::kBadFile,
                 {"data of tensor 't2'", "data offset 18446744073709551584"}},
+        // 2^64 - 32 plus 48 bytes wraps to 16.
+        Hostile{"WrapsWithTheSize",
+                [] {
+                  return one_tensor(
+                      {.name = "w", .dims = {12}, .type = 0, .data = std::string(48, '\0'), .offset = ~uint64_t{31}});
+                },
+                Code::kBadFile,
+                {"data of tensor 'w'", "48 bytes at data offset 18446744073709551584"}},
         Hostile{"DataSectionMissing", no_data_section, Code::kBadFile, {"at byte 57", "data section", "truncated"}},
         Hostile{"DataCutShort",
                 [] {

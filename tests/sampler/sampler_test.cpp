@@ -47,6 +47,7 @@ TEST(TopK, KeepsTheBestAndTheLowestIdsOfEqualOnes) {
   const std::vector<float> logits = {0, 1, 1, 1, 0, 2};
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 1}), (Set{5}));
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 3}), (Set{1, 2, 5}));
+  EXPECT_EQ(support({1, 1, 1, 1}, {.temperature = 1, .top_k = 2}), (Set{0, 1}));
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 6}), (Set{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 1000}), (Set{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 0}), (Set{0, 1, 2, 3, 4, 5}));

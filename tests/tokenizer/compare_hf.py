@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the engine's tokenizer with the Hugging Face `tokenizers` wheel on random and nasty strings.
 
-    python3 tests/tokenizer/compare_hf.py --tool build/tests/tokenizer/tokenize_tool MODEL.gguf [--count 20000] [--seed 1]
+    python3 tests/tokenizer/compare_hf.py --tool build/bin/tokenize_tool MODEL.gguf [--count 20000] [--seed 1]
 
 Every string goes through each supported pre-tokenizer (the vocabulary of the file with another word pattern where the file
 names another one), with and without recognition of control tokens, then back through decode. Prints the first differences;
@@ -21,10 +21,46 @@ import gguf  # noqa: E402
 import hf_tokenizer  # noqa: E402
 from tokenizers import AddedToken  # noqa: E402
 
-SPACES = " \t\n\r\v\f\u0085\u00a0\u180e\u1680\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\u001c\u001f\ufeff"
-CONTRACTIONS = ["s", "t", "re", "ve", "m", "ll", "d", "S", "T", "RE", "Ve", "M", "LL", "lL", "D", "\u017f", "\u017fs", "r", "v", "l"]
-EMOJI = ["\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f", "\U0001f44d\U0001f3fd", "\u0031\ufe0f\u20e3"]
-CODE = ["def f(x):\n\treturn x**2\n", "if (a && b) { c++; }\r\n", "x = [1, 22, 333, 4444];", "/* \u00e9 */", "    " * 3, "#include <a.h>\n\n\n"]
+SPACES = (
+    " \t\n\r\v\f\u0085\u00a0\u180e\u1680\u2000\u2003\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\u001c\u001f\ufeff"
+)
+CONTRACTIONS = [
+    "s",
+    "t",
+    "re",
+    "ve",
+    "m",
+    "ll",
+    "d",
+    "S",
+    "T",
+    "RE",
+    "Ve",
+    "M",
+    "LL",
+    "lL",
+    "D",
+    "\u017f",
+    "\u017fs",
+    "r",
+    "v",
+    "l",
+]
+EMOJI = [
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\U0001f1e9\U0001f1ea",
+    "\u2764\ufe0f",
+    "\U0001f44d\U0001f3fd",
+    "\u0031\ufe0f\u20e3",
+]
+CODE = [
+    "def f(x):\n\treturn x**2\n",
+    "if (a && b) { c++; }\r\n",
+    "x = [1, 22, 333, 4444];",
+    "/* \u00e9 */",
+    "    " * 3,
+    "#include <a.h>\n\n\n",
+]
 
 
 class Strings:
@@ -67,7 +103,8 @@ class Strings:
 
     def combining(self):
         return "".join(
-            chr(self.rng.choice(self.assigned)) + chr(self.rng.choice(self.marks)) * self.rng.randint(0, 3) for _ in range(6)
+            chr(self.rng.choice(self.assigned)) + chr(self.rng.choice(self.marks)) * self.rng.randint(0, 3)
+            for _ in range(6)
         )
 
     def spaces(self):
@@ -79,7 +116,9 @@ class Strings:
 
     def contractions(self):
         return "".join(
-            self.rng.choice(("it", "I", " ", "", "1", "\u4e00", "!", "\n")) + self.rng.choice("'''\u2019`") + self.rng.choice(CONTRACTIONS)
+            self.rng.choice(("it", "I", " ", "", "1", "\u4e00", "!", "\n"))
+            + self.rng.choice("'''\u2019`")
+            + self.rng.choice(CONTRACTIONS)
             for _ in range(self.rng.randint(1, 6))
         )
 
@@ -92,18 +131,25 @@ class Strings:
         return out
 
     def newlines(self):
-        return "".join(self.rng.choice(("\r", "\n", "\r\n", " ", "\t", "a", "b c", ".", "\u00a0", "\u2028")) for _ in range(self.rng.randint(1, 14)))
+        return "".join(
+            self.rng.choice(("\r", "\n", "\r\n", " ", "\t", "a", "b c", ".", "\u00a0", "\u2028"))
+            for _ in range(self.rng.randint(1, 14))
+        )
 
     def words(self):
         return "".join(self.rng.choice(self.tokens) for _ in range(self.rng.randint(1, 10)))
 
     def run(self):
-        unit = self.rng.choice(("a", " ", "\n", "\r\n", "=", "-", "1", "\u3000", "\u00e9", "\u4e00", "'", "ab", "  \n", "' ", "\U0001f600"))
+        unit = self.rng.choice(
+            ("a", " ", "\n", "\r\n", "=", "-", "1", "\u3000", "\u00e9", "\u4e00", "'", "ab", "  \n", "' ", "\U0001f600")
+        )
         return unit * self.rng.randint(20, 400) + self.rng.choice(("", "x", " x", "\n", "1"))
 
     def specials(self):
         marks = self.control + ["<|im_", "im_end|>", "<|", "|>", "<repo_name", "<|im_end|", "<|im_start|"]
-        return "".join(self.rng.choice(marks) + self.rng.choice(("", " ", "\n", "x", "'s")) for _ in range(self.rng.randint(1, 5)))
+        return "".join(
+            self.rng.choice(marks) + self.rng.choice(("", " ", "\n", "x", "'s")) for _ in range(self.rng.randint(1, 5))
+        )
 
     def make(self):
         """One to four categories glued together."""
@@ -129,10 +175,13 @@ def run_tool(tool, model, options, records, out_code):
 
 
 def compare(title, texts, wanted, got, show):
+    """Prints how many results differ and the surroundings of the first difference in a few of them."""
     differences = [i for i in range(len(texts)) if wanted[i] != got[i]]
-    print(f"{title}: {len(texts)} strings, {len(differences)} differ")
+    print(f"{title}: {len(texts)} strings, {len(differences)} differ", flush=True)
     for i in differences[:show]:
-        print(f"  {texts[i]!r}\n    hf   {wanted[i]}\n    ours {got[i]}")
+        same = next((k for k, (a, b) in enumerate(zip(wanted[i], got[i])) if a != b), min(len(wanted[i]), len(got[i])))
+        window = slice(max(same - 4, 0), same + 8)
+        print(f"  {texts[i][:300]!r}\n    from {window.start}: theirs {wanted[i][window]}\n    ours {got[i][window]}")
     return len(differences)
 
 
@@ -166,7 +215,9 @@ def main():
             wanted = [e.ids for e in hf.encode_batch(texts, add_special_tokens=False)]
             options = ["--pre", pre] + ["--parse-special"] * special
             got = run_tool(args.tool, args.model, options, encoded, "i")
-            failures += compare(f"{pre}, control tokens {'cut' if special else 'as text'}", texts, wanted, got, args.show)
+            failures += compare(
+                f"{pre}, control tokens {'cut' if special else 'as text'}", texts, wanted, got, args.show
+            )
         back = run_tool(args.tool, args.model, ["--decode", "--parse-special"], got, "B")
         hf_back = [hf.decode(ids, skip_special_tokens=False) for ids in got]
         shown = [b.decode("utf-8", errors="replace") for b in back]

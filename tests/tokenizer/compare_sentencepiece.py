@@ -85,7 +85,9 @@ def main():
             path = str(folder / "vocab.gguf")
             write_gguf(model, path, space_prefix)
             pieces = [model.id_to_piece(i) for i in range(model.get_piece_size())]
-            strings = Strings(args.seed, [p.replace("\u2581", " ") for p in pieces[259:]], ["<s>", "</s>", "<unk>", "<0x41>"])
+            strings = Strings(
+                args.seed, [p.replace("\u2581", " ") for p in pieces[259:]], ["<s>", "</s>", "<unk>", "<0x41>"]
+            )
             # U+2581 in the input would come back from decode as a space, in both implementations.
             texts = [strings.make().replace("\u2581", "") for _ in range(args.count)]
             encoded = [t.encode() for t in texts]

@@ -35,12 +35,39 @@ CONVERSATIONS = [
     [("user", "q"), ("assistant", "<think>\nhm\n</think>\n\nanswer")],
     [("user", "q"), ("assistant", "<think>\nhm\n</think>\n\nanswer"), ("user", "next")],
     [("user", "q"), ("assistant", "no opening</think>rest</think>\n\nend")],
-    [("user", "q"), ("assistant", "<think>a<think>\n\nb\n\n</think>\n\n\nc"), ("assistant", "plain"), ("assistant", "last")],
-    [("user", "q"), ("assistant", "<think></think>"), ("assistant", "<think>\n\n</think>\n\nx"), ("assistant", "<think>only")],
-    [("user", "q"), ("assistant", "call"), ("user", "<tool_response>\n42\n</tool_response>"), ("assistant", "<think>t</think>42")],
+    [
+        ("user", "q"),
+        ("assistant", "<think>a<think>\n\nb\n\n</think>\n\n\nc"),
+        ("assistant", "plain"),
+        ("assistant", "last"),
+    ],
+    [
+        ("user", "q"),
+        ("assistant", "<think></think>"),
+        ("assistant", "<think>\n\n</think>\n\nx"),
+        ("assistant", "<think>only"),
+    ],
+    [
+        ("user", "q"),
+        ("assistant", "call"),
+        ("user", "<tool_response>\n42\n</tool_response>"),
+        ("assistant", "<think>t</think>42"),
+    ],
     [("system", "s"), ("user", "<tool_response></tool_response>"), ("assistant", "<think>z</think>y")],
 ]
-PIECES = ["<think>", "</think>", "\n", "\n\n", " ", "word", "\u00e9\U0001f600", "<|im_end|>", "'s", "<tool_response>", "</tool_response>"]
+PIECES = [
+    "<think>",
+    "</think>",
+    "\n",
+    "\n\n",
+    " ",
+    "word",
+    "\u00e9\U0001f600",
+    "<|im_end|>",
+    "'s",
+    "<tool_response>",
+    "</tool_response>",
+]
 
 
 def conversations():

@@ -50,6 +50,12 @@ TEST(Spm, TheHighestScoreMergesFirst) {
   EXPECT_EQ(t.encode("ac"), (Ids{kA, kC}));
 }
 
+TEST(Spm, TheLongestTokenOfTheVocabularyCanForm) {
+  VocabBuilder builder = spm_builder(false, {{"a", -9}, {"aa", -3}, {"aaaa", -2}, {"aaaaaaaa", -1}});
+  builder.data().add_space_prefix = false;
+  EXPECT_EQ(Fixture(std::move(builder)).encode("aaaaaaaa"), Ids{6});
+}
+
 TEST(Spm, EqualScoresMergeFromTheLeft) {
   VocabBuilder builder = spm_builder(true, {{"a", -9}, {"aa", -1}});
   builder.data().add_space_prefix = false;

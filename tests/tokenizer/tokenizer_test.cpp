@@ -107,6 +107,15 @@ TEST(Special, UserDefinedTokensAreAlwaysCutLongestFirst) {
   }
 }
 
+TEST(Special, TheLongestOfTokensThatStartAlikeIsCut) {
+  VocabBuilder builder = byte_level_builder("smollm");
+  const TokenId longer = builder.add("[TOOL]s", TokenType::kUserDefined);
+  const TokenId longest = builder.add("[TOOL]s!", TokenType::kControl);
+  const Fixture t{std::move(builder)};
+  EXPECT_EQ(t.encode("[TOOL][TOOL]s[TOOL]s!"), (Ids{kTool, longer, longer, '!'}));
+  EXPECT_EQ(t.encode("[TOOL][TOOL]s[TOOL]s!", {.parse_special = true}), (Ids{kTool, longer, longest}));
+}
+
 TEST(Special, WordsDoNotReachAcrossACutToken) {
   const Fixture t = smollm();
   EXPECT_EQ(t.encode("he[TOOL]llo"), (Ids{kHe, kTool, testing::kLl, 'o'}));

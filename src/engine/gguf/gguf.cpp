@@ -20,12 +20,12 @@ std::string_view payload_text(const MetaEntry& entry) {
   return {reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size()};
 }
 
-std::string quote_key(std::string_view key) {
+std::string key_text(std::string_view key) {
   return fmt::format("key '{}'", key.substr(0, 120));
 }
 
 Status bad_value(const std::string& file, const MetaEntry& entry, std::string_view got, std::string_view allowed) {
-  return gguf_error(Code::kBadFile, file, entry.offset, quote_key(entry.key), got, allowed, kReexport);
+  return gguf_error(Code::kBadFile, file, entry.offset, key_text(entry.key), got, allowed, kReexport);
 }
 
 // Element i of an array of a scalar type, or the scalar itself, as text.
@@ -73,8 +73,8 @@ const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
 Status GgufFile::key_error(std::string_view key, std::string_view got, std::string_view allowed,
                            std::string_view todo) const {
   const MetaEntry* entry = find(key);
-  if (entry != nullptr) return gguf_error(Code::kBadFile, name_, entry->offset, quote_key(key), got, allowed, todo);
-  return {Code::kBadFile, fmt::format("{}: {}: got {}; allowed {}; {}", name_, quote_key(key), got, allowed, todo)};
+  if (entry != nullptr) return gguf_error(Code::kBadFile, name_, entry->offset, key_text(key), got, allowed, todo);
+  return {Code::kBadFile, fmt::format("{}: {}: got {}; allowed {}; {}", name_, key_text(key), got, allowed, todo)};
 }
 
 Status GgufFile::wrong_type(const MetaEntry& entry, std::string_view wanted) const {

@@ -135,8 +135,8 @@ class Parser {
   Status check_packing() const;
   Status check_overlaps() const;
 
-  std::string value_of(const MetaEntry& e) const { return fmt::format("value of key '{}'", quote_key(e.key)); }
-  static std::string quote_key(std::string_view key) { return std::string(key.substr(0, 120)); }
+  std::string value_of(const MetaEntry& e) const { return fmt::format("value of key '{}'", shown_key(e.key)); }
+  static std::string shown_key(std::string_view key) { return std::string(key.substr(0, 120)); }
   static std::string tensor(const TensorInfo& info) { return fmt::format("tensor '{}'", info.name); }
 
   std::span<const std::byte> bytes_;
@@ -203,9 +203,9 @@ Status Parser::key_value(uint64_t index) {
       read_name(entry.key, kMaxKeyBytes, [&] { return fmt::format("key {} of {}", index + 1, n_kv_); }));
   const uint64_t type_at = cursor_.offset();
   uint32_t type = 0;
-  TESSERA_RETURN_IF_ERROR(read(type, [&] { return fmt::format("type of key '{}'", quote_key(entry.key)); }));
+  TESSERA_RETURN_IF_ERROR(read(type, [&] { return fmt::format("type of key '{}'", shown_key(entry.key)); }));
   if (type >= kMetaTypeCount) {
-    return bad(type_at, fmt::format("type of key '{}'", quote_key(entry.key)), fmt::format("{}", type),
+    return bad(type_at, fmt::format("type of key '{}'", shown_key(entry.key)), fmt::format("{}", type),
                fmt::format("0 to {}", kMetaTypeCount - 1));
   }
   entry.type = static_cast<MetaType>(type);
@@ -230,7 +230,7 @@ Status Parser::scalar(MetaEntry& entry) {
 }
 
 Status Parser::array(MetaEntry& entry) {
-  const auto what = [&] { return fmt::format("array of key '{}'", quote_key(entry.key)); };
+  const auto what = [&] { return fmt::format("array of key '{}'", shown_key(entry.key)); };
   const uint64_t type_at = cursor_.offset();
   uint32_t type = 0;
   TESSERA_RETURN_IF_ERROR(read(type, [&] { return "element type of " + what(); }));
@@ -279,7 +279,7 @@ Status Parser::index_keys() {
   const size_t again = first_duplicate(out_.metadata, out_.by_key, key_of, earlier);
   if (again == out_.metadata.size()) return {};
   const MetaEntry& entry = out_.metadata[again];
-  return bad(entry.offset, fmt::format("key '{}'", quote_key(entry.key)),
+  return bad(entry.offset, fmt::format("key '{}'", shown_key(entry.key)),
              fmt::format("a second occurrence (the first is at byte {})", out_.metadata[earlier].offset),
              "every key once");
 }

@@ -91,9 +91,9 @@ enum class MetaType : uint32_t {
   U32 = 4,
   I32 = 5,
   F32 = 6,
-  Bool = 7,
-  String = 8,
-  Array = 9,
+  Bool = 7,    // NOLINT(readability-identifier-naming): a word, unlike the width names
+  String = 8,  // NOLINT(readability-identifier-naming): a word, unlike the width names
+  Array = 9,   // NOLINT(readability-identifier-naming): a word, unlike the width names
   U64 = 10,
   I64 = 11,
   F64 = 12,

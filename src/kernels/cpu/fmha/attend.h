@@ -46,7 +46,7 @@ inline uint32_t union_of_rows(const Block& b, int first, int rows, int key_block
 }
 
 template <class V, class E>
-inline void compute_scores(const Block& b, bool direct, int key_block, uint32_t present) {
+inline void compute_scores(const Block& b, bool direct, bool all_visible, int key_block, uint32_t present) {
   const FmhaSchedule& s = *b.schedule;
   const int dim = b.params->head_dim_qk;
   const int64_t stride_q = s.dim_qk_padded;
@@ -62,10 +62,23 @@ inline void compute_scores(const Block& b, bool direct, int key_block, uint32_t 
   }
   float* packed = b.packed_k + static_cast<int64_t>(key_block) * dim * 16;
   pack_keys<V, E>(keys, present, dim, packed);
-  for_row_groups<RegisterBlock<V>::kScoreRows>(b.rows, [&]<int kRows>(int r) {
-    if (union_of_rows(b, r, kRows, key_block) == 0) return;  // hidden from these rows: S is not looked at
-    packed_scores<V, kRows>(b.q + r * stride_q, stride_q, packed, dim, scores + r * stride_s, stride_s);
-  });
+  const auto groups = [&]<int kDim>() {
+    for_row_groups<RegisterBlock<V>::kScoreRows>(b.rows, [&]<int kRows>(int r) {
+      if (!all_visible && union_of_rows(b, r, kRows, key_block) == 0) return;  // hidden from all: S is not looked at
+      constexpr int kGroupDim = kRows == RegisterBlock<V>::kScoreRows ? kDim : 0;  // few rows need no special copy
+      packed_scores<V, kRows, kGroupDim>(b.q + r * stride_q, stride_q, packed, dim, scores + r * stride_s, stride_s);
+    });
+  };
+  switch (dim) {
+    case 64:
+      return groups.template operator()<64>();
+    case 96:
+      return groups.template operator()<96>();
+    case 128:
+      return groups.template operator()<128>();
+    default:
+      return groups.template operator()<0>();
+  }
 }
 
 // ---- steps 4 and 5: P, m, l
@@ -151,14 +164,14 @@ inline void run_granule(Block* b, const tessera_kv_segment& segment, int64_t gra
                static_cast<int>(keys.end - granule_key));
   const bool direct = b->schedule->block_rows <= kFmhaDirectRows;
   for (int k = begin; k < end; ++k) {
-    if (any[k] != 0) compute_scores<V, E>(*b, direct, k, any[k]);
+    if (any[k] != 0) compute_scores<V, E>(*b, direct, all_visible, k, any[k]);
   }
   if (b->schedule->modifiers) {
-    softmax_rows<V, true, true>(*b, granule_key, begin, end);
-  } else if (all_visible) {
-    softmax_rows<V, false, false>(*b, granule_key, begin, end);
+    all_visible ? softmax_rows<V, false, true>(*b, granule_key, begin, end)
+                : softmax_rows<V, true, true>(*b, granule_key, begin, end);
   } else {
-    softmax_rows<V, true, false>(*b, granule_key, begin, end);
+    all_visible ? softmax_rows<V, false, false>(*b, granule_key, begin, end)
+                : softmax_rows<V, true, false>(*b, granule_key, begin, end);
   }
   accumulate_values<V, E>(*b, direct, begin, end, any);
 }

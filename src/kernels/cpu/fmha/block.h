@@ -32,6 +32,10 @@ struct Block {
   float* row_sums;
   float* rescale;
   FmhaState chunk, superchunk, segment, total;
+
+  // Keys of the segment at hand that every row sees, custom bits aside.
+  int64_t common_begin;
+  int64_t common_end;
 };
 
 inline FmhaState state_at(const FmhaSchedule& s, char* base) {
@@ -114,10 +118,14 @@ inline KeyRange enter_segment(Block* b, const tessera_kv_segment& segment) {
   const int64_t length = fmha_key_length(segment, b->batch);
   const int64_t first_position = fmha_first_position(*b->params, segment, b->batch);
   KeyRange range{INT64_MAX, 0};
+  b->common_begin = 0;
+  b->common_end = INT64_MAX;
   for (int r = 0; r < b->rows; ++r) {
     FmhaRow& row = b->row[r];
     row.position = first_position + row.token;
     fmha_visible_interval(segment, length, row.position, &row.begin, &row.end);
+    b->common_begin = row.begin > b->common_begin ? row.begin : b->common_begin;
+    b->common_end = row.end < b->common_end ? row.end : b->common_end;
     if (row.begin >= row.end) continue;
     range.begin = row.begin < range.begin ? row.begin : range.begin;
     range.end = row.end > range.end ? row.end : range.end;
@@ -146,16 +154,21 @@ inline uint32_t custom_bits(const uint8_t* bits, int64_t num_keys, int64_t cover
 }
 
 // Fills `visible` for 16-key blocks [block_begin, block_end) of the granule at `granule_key`; any[b] is the union over
-// the rows. Returns whether every row sees every key of those blocks.
+// the rows. Returns whether every row sees every key of those blocks; `visible` may then be left as it was.
 inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int block_begin,
                          int block_end, uint32_t* any) {
   const int stride = b->schedule->granule / 16;
   const tessera_bit_mask& mask = segment.mask;
+  if (mask.data == nullptr && b->common_begin <= granule_key + block_begin * 16 &&
+      b->common_end >= granule_key + block_end * 16) {
+    for (int k = block_begin; k < block_end; ++k) any[k] = 0xffffu;
+    return true;
+  }
   const int64_t length = fmha_key_length(segment, b->batch);
   const int64_t num_keys = mask.num_keys < 0 ? length : mask.num_keys;
   const int64_t covered_begin = num_keys < length ? length - num_keys : 0;
   for (int k = block_begin; k < block_end; ++k) any[k] = 0;
-  bool all = true;
+  uint32_t all = 0xffffu;
   for (int r = 0; r < b->rows; ++r) {
     const FmhaRow& row = b->row[r];
     const uint8_t* bits = mask.data == nullptr ? nullptr
@@ -167,10 +180,10 @@ inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t gr
       if (bits != nullptr && word != 0) word &= custom_bits(bits, num_keys, covered_begin, first);
       b->visible[r * stride + k] = static_cast<uint16_t>(word);
       any[k] |= word;
-      all = all && word == 0xffffu;
+      all &= word;
     }
   }
-  return all;
+  return all == 0xffffu;
 }
 
 // Addresses of the K and V rows of keys [begin, end) of a granule, by offset in the granule.

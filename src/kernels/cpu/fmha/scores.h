@@ -16,7 +16,7 @@ namespace {
 
 // packed (head_dim, 16): element d of 16 keys. Keys whose bit in `present` is clear are not read and become +0.
 template <class V, class E>
-inline void pack_keys(const void* const* rows, uint32_t present, int head_dim, float* packed) {
+[[gnu::noinline]] void pack_keys(const void* const* rows, uint32_t present, int head_dim, float* packed) {
   typename V::F tile[16];
   for (int d = 0; d < head_dim; d += 16) {
     const int dims = head_dim - d < 16 ? head_dim - d : 16;
@@ -38,26 +38,29 @@ struct RowVectors {
 };
 
 template <class V, int kRows>
-inline RowVectors<V, kRows> add_rows(const RowVectors<V, kRows>& a, const RowVectors<V, kRows>& b) {
+[[gnu::always_inline]] inline RowVectors<V, kRows> add_rows(const RowVectors<V, kRows>& a,
+                                                            const RowVectors<V, kRows>& b) {
   RowVectors<V, kRows> sum;
   for (int r = 0; r < kRows; ++r) sum.row[r] = V::add(a.row[r], b.row[r]);
   return sum;
 }
 
-template <class V, int kRows>
+// kDim: the head dim, if a specialised copy exists (the compiler then unrolls the chains completely), or 0.
+template <class V, int kRows, int kDim>
 struct PackedScores {
   using Rows = RowVectors<V, kRows>;
   const float* q;  // (kRows, stride_q)
   int64_t stride_q;
   const float* k;  // (head_dim, 16)
-  int head_dim;
+  int dim;
 
-  void step(Rows* acc, int d) const {
+  [[gnu::always_inline]] void step(Rows* acc, int d) const {
     const auto key = V::load(k + static_cast<int64_t>(d) * 16);
     for (int r = 0; r < kRows; ++r) acc->row[r] = V::fma(V::set1(q[r * stride_q + d]), key, acc->row[r]);
   }
   // a_t = acc_t + acc_{t+8}
-  Rows level8(int t) const {
+  [[gnu::always_inline]] Rows level8(int t) const {
+    const int head_dim = kDim != 0 ? kDim : dim;
     Rows low;
     Rows high;
     for (int r = 0; r < kRows; ++r) low.row[r] = high.row[r] = V::zero();
@@ -69,16 +72,16 @@ struct PackedScores {
     if (d < head_dim) step(&low, d);
     return add_rows<V, kRows>(low, high);
   }
-  Rows level4(int t) const { return add_rows<V, kRows>(level8(t), level8(t + 4)); }
-  Rows level2(int t) const { return add_rows<V, kRows>(level4(t), level4(t + 2)); }
-  Rows sum() const { return add_rows<V, kRows>(level2(0), level2(1)); }
+  [[gnu::always_inline]] Rows level4(int t) const { return add_rows<V, kRows>(level8(t), level8(t + 4)); }
+  [[gnu::always_inline]] Rows level2(int t) const { return add_rows<V, kRows>(level4(t), level4(t + 2)); }
+  [[gnu::always_inline]] Rows sum() const { return add_rows<V, kRows>(level2(0), level2(1)); }
 };
 
-// scores (kRows, stride_s), 16 keys each.
-template <class V, int kRows>
-inline void packed_scores(const float* q, int64_t stride_q, const float* k, int head_dim, float* scores,
-                          int64_t stride_s) {
-  const PackedScores<V, kRows> block{q, stride_q, k, head_dim};
+// scores (kRows, stride_s), 16 keys each. Never inlined: its registers are planned for the whole function.
+template <class V, int kRows, int kDim>
+[[gnu::noinline]] void packed_scores(const float* q, int64_t stride_q, const float* k, int head_dim, float* scores,
+                                     int64_t stride_s) {
+  const PackedScores<V, kRows, kDim> block{q, stride_q, k, head_dim};
   const RowVectors<V, kRows> s = block.sum();
   for (int r = 0; r < kRows; ++r) V::store(scores + r * stride_s, s.row[r]);
 }
@@ -87,8 +90,8 @@ inline void packed_scores(const float* q, int64_t stride_q, const float* k, int 
 
 // scores (kRows, stride_s) of 16 keys; products (kRows, 16, 16). Keys without a bit in `present` are not read.
 template <class V, class E, int kRows>
-inline void direct_scores(const float* q, int64_t stride_q, const void* const* rows, uint32_t present, int head_dim,
-                          float* products, float* scores, int64_t stride_s) {
+[[gnu::noinline]] void direct_scores(const float* q, int64_t stride_q, const void* const* rows, uint32_t present,
+                                     int head_dim, float* products, float* scores, int64_t stride_s) {
   const int whole = head_dim / 16 * 16;
   const int rest = head_dim - whole;
   const auto rest_lanes = V::mask((1u << rest) - 1u);

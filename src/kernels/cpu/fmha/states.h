@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-#include "contract/exp2.h"
 #include "base/host_device.h"
+#include "contract/exp2.h"
 #include "contract/log2.h"
 #include "kernels/cpu/fmha/softmax.h"
 #include "tessera/tessera.h"

@@ -55,8 +55,9 @@ inline void pack_values(const void* const* rows, uint32_t present, int first_key
 // kRows rows by kVectors vectors of O stay in registers over 16-key blocks [begin, end).
 // p (kRows, stride_p), nonzero (kRows, stride_nonzero), o (kRows, stride_o), rescale (kRows).
 template <class V, int kRows, int kVectors, class Values>
-inline void accumulate(const float* p, int64_t stride_p, const uint16_t* nonzero, int stride_nonzero, int begin,
-                       int end, const Values& values, const float* rescale, float* o, int64_t stride_o) {
+[[gnu::noinline]] void accumulate(const float* p, int64_t stride_p, const uint16_t* nonzero, int stride_nonzero,
+                                  int begin, int end, const Values& values, const float* rescale, float* o,
+                                  int64_t stride_o) {
   typename V::F acc[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     const auto a = V::set1(rescale[r]);

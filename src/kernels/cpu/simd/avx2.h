@@ -157,7 +157,7 @@ struct Avx2 {
     return _mm_cvtss_f32(_mm_add_ss(e2, _mm_movehdup_ps(e2)));
   }
   // Eight trees: the level for 8 is lo + hi, the others pair two vectors per addition as in avx512.h.
-  static __m256 reduce_tree8(const F* a) {
+  [[gnu::always_inline]] static __m256 reduce_tree8(const F* a) {
     __m256 r4[4];  // 128-bit groups: a[i], a[i + 4]; 4 terms each
     for (int i = 0; i < 4; ++i) {
       const __m256 x = _mm256_add_ps(a[i].lo, a[i].hi);
@@ -174,7 +174,7 @@ struct Avx2 {
     const __m256 odd = _mm256_shuffle_ps(r2[0], r2[1], 0xdd);
     return _mm256_permute_ps(_mm256_add_ps(even, odd), 0xd8);  // lanes of a group: 0, 2, 1, 3
   }
-  static F reduce_tree16(const F* a) { return {reduce_tree8(a), reduce_tree8(a + 8)}; }
+  [[gnu::always_inline]] static F reduce_tree16(const F* a) { return {reduce_tree8(a), reduce_tree8(a + 8)}; }
   static float reduce_max(F a) {
     const __m256 a8 = _mm256_max_ps(a.lo, a.hi);
     const __m128 a4 = _mm_max_ps(_mm256_castps256_ps128(a8), _mm256_extractf128_ps(a8, 1));
@@ -182,7 +182,7 @@ struct Avx2 {
     return _mm_cvtss_f32(_mm_max_ss(a2, _mm_movehdup_ps(a2)));
   }
   static F fold_halves(F a) { return {_mm256_add_ps(a.lo, a.hi), _mm256_setzero_ps()}; }
-  static void transpose8(__m256* r) {
+  [[gnu::always_inline]] static void transpose8(__m256* r) {
     __m256 t[8];
     for (int i = 0; i < 8; i += 4) {  // 4 x 4 blocks inside the 128-bit groups
       const __m256 a = _mm256_unpacklo_ps(r[i], r[i + 1]);
@@ -199,7 +199,7 @@ struct Avx2 {
       r[j + 4] = _mm256_permute2f128_ps(t[j], t[j + 4], 0x31);
     }
   }
-  static void transpose16(F* r) {
+  [[gnu::always_inline]] static void transpose16(F* r) {
     __m256 q[4][8];  // quadrants: rows 0..7 and 8..15, lanes lo and hi
     for (int i = 0; i < 8; ++i) {
       q[0][i] = r[i].lo;

@@ -110,7 +110,7 @@ struct Avx512 {
   // Each level pairs two vectors: their lower halves in one register, their upper halves in another, one addition.
   // After the level for 8, register i holds [a_i (8 terms), a_{i+1} (8 terms)]; the last level leaves the 16 results in
   // an order that the input order (kOrder) undoes.
-  static F reduce_tree16(const F* a) {
+  [[gnu::always_inline]] static F reduce_tree16(const F* a) {
     F r8[8];
     for (int i = 0; i < 8; ++i) {  // + 8: 256-bit halves of a[i] and a[i + 8]
       const F lower = _mm512_shuffle_f32x4(a[i], a[i + 8], 0x44);
@@ -143,7 +143,7 @@ struct Avx512 {
     return _mm_cvtss_f32(_mm_max_ss(a2, _mm_movehdup_ps(a2)));
   }
   static F fold_halves(F a) { return _mm512_zextps256_ps512(_mm256_add_ps(low(a), high(a))); }
-  static void transpose16(F* r) {
+  [[gnu::always_inline]] static void transpose16(F* r) {
     F t[16];
     for (int i = 0; i < 16; i += 4) {  // 4 x 4 blocks inside the 128-bit groups
       const F a = _mm512_unpacklo_ps(r[i], r[i + 1]);

@@ -185,7 +185,7 @@ struct Portable {
     return a.x[0];
   }
   // Lane i of the result is reduce_tree(a[i]).
-  static F reduce_tree16(const F* a) {
+  [[gnu::always_inline]] static F reduce_tree16(const F* a) {
     F r;
     for (int i = 0; i < 16; ++i) r.x[i] = reduce_tree(a[i]);
     return r;
@@ -202,7 +202,7 @@ struct Portable {
     return a;
   }
   // r[i] lane t becomes r[t] lane i.
-  static void transpose16(F* r) {
+  [[gnu::always_inline]] static void transpose16(F* r) {
     for (int i = 0; i < 16; ++i) {
       for (int t = 0; t < i; ++t) {
         const float swap = r[i].x[t];

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "contract/exp2.h"
 #include "base/host_device.h"
+#include "contract/exp2.h"
 #include "contract/tanh.h"
 
 namespace tessera::simd {
