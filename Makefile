@@ -35,7 +35,7 @@ help:
 
 demo:
 	@tools/setup build demo
-	@cmake --preset $(PRESET) $(WITHOUT_TESTS) --log-level=WARNING
+	@cmake --preset $(PRESET) $(WITHOUT_TESTS) >/dev/null
 	@cmake --build $(BUILD) --target tessera_cli -j $(JOBS)
 	$(TESSERA) run -m demo --chat -p "$$PROMPT" -n $(TOKENS)
 

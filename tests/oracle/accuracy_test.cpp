@@ -1,8 +1,4 @@
-// The contract against float64 (src/oracle/exact.cpp), for every feature: how close its bits are to the mathematics.
-//
-// Stated tolerances. O: relative to the weighted mean of |v| of the row, 2e-6 for cpu-fma32 on fp32 inputs and likewise
-// on 16-bit ones (whose exact values both sides see); under hopper-k16-f25 the rounding of the weights adds half a unit
-// of the dtype, 2^-11 (fp16) or 2^-8 (bf16), of which a row may see the whole. LSE: 1e-5 absolute plus 1e-6 relative.
+// How close the contract's bits are to the mathematics, for every feature (tolerances: expect_close.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,45 +8,10 @@
 #include <vector>
 
 #include "attention_fixture.h"
-#include "oracle/exact.h"
+#include "expect_close.h"
 
 namespace tessera {
 namespace {
-
-double output_tolerance(Numerics n) {
-  if (n.arithmetic == Arithmetic::kCpuFma32) {
-    return 2e-6;
-  }
-  return n.dtype == TESSERA_F16 ? 0x1p-11 : 0x1p-8;
-}
-
-void expect_close(Attention& a) {
-  a.run(2);
-  const Result<ExactRows> exact = exact_fmha(a.params);
-  ASSERT_TRUE(exact.ok()) << exact.status().text();
-  const ExactRows& rows = exact.value();
-  const double tolerance = output_tolerance(a.numerics);
-  size_t row = 0;
-  for (int64_t b = 0; b < a.params.batch; ++b) {
-    const int64_t first = a.params.cu_seqlens_q != nullptr ? a.params.cu_seqlens_q[b] : 0;
-    const int64_t count = a.params.cu_seqlens_q != nullptr ? a.params.cu_seqlens_q[b + 1] - first : a.shape.sq;
-    const int64_t outer = a.params.cu_seqlens_q != nullptr ? 0 : b;
-    for (int64_t i = first; i < first + count; ++i) {
-      for (int64_t h = 0; h < a.shape.hq; ++h, ++row) {
-        for (int64_t d = 0; d < a.shape.dv; ++d) {
-          const double expected = rows.o[row * static_cast<size_t>(a.shape.dv) + static_cast<size_t>(d)];
-          ASSERT_NEAR(a.o.at(outer, i, h, d), expected, tolerance * rows.mean_abs_v[row])
-              << "sequence " << b << " token " << i << " head " << h << " dim " << d;
-        }
-        if (std::isinf(rows.lse[row])) {
-          ASSERT_EQ(a.lse_at(outer, i, h), -kInf);
-        } else {
-          ASSERT_NEAR(a.lse_at(outer, i, h), rows.lse[row], 1e-5 + 1e-6 * std::fabs(rows.lse[row]));
-        }
-      }
-    }
-  }
-}
 
 class Accuracy : public testing::TestWithParam<Numerics> {};
 INSTANTIATE_TEST_SUITE_P(All, Accuracy, testing::ValuesIn(all_numerics()),

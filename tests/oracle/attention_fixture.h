@@ -137,28 +137,28 @@ struct Shape {
 // One problem with one dense segment to start from; tests change `params` as they need.
 class Attention {
  public:
-  Attention(Numerics numerics, Shape shape, uint32_t seed = 1, float spread = 1.0F)
-      : numerics(numerics),
-        shape(shape),
-        q(numerics.dtype, shape.batch, shape.sq, shape.hq, shape.dqk),
-        k(numerics.dtype, shape.batch, shape.sk, shape.hk, shape.dqk),
-        v(numerics.dtype, shape.batch, shape.sk, shape.hk, shape.dv) {
+  Attention(Numerics types, Shape sizes, uint32_t seed = 1, float spread = 1.0F)
+      : numerics(types),
+        shape(sizes),
+        q(types.dtype, sizes.batch, sizes.sq, sizes.hq, sizes.dqk),
+        k(types.dtype, sizes.batch, sizes.sk, sizes.hk, sizes.dqk),
+        v(types.dtype, sizes.batch, sizes.sk, sizes.hk, sizes.dv) {
     q.fill(seed, spread);
     k.fill(seed + 1, 1.0F);
     v.fill(seed + 2, 1.0F);
     params.struct_size = sizeof(params);
-    params.dtype = numerics.dtype;
+    params.dtype = types.dtype;
     params.o_dtype = TESSERA_F32;
-    params.head_dim_qk = shape.dqk;
-    params.head_dim_v = shape.dv;
-    params.num_heads_q = shape.hq;
-    params.num_heads_kv = shape.hk;
-    params.batch = shape.batch;
+    params.head_dim_qk = sizes.dqk;
+    params.head_dim_v = sizes.dv;
+    params.num_heads_q = sizes.hq;
+    params.num_heads_kv = sizes.hk;
+    params.batch = sizes.batch;
     params.q = q.view();
-    params.seqlen_q = shape.sq;
+    params.seqlen_q = sizes.sq;
     params.num_segments = 1;
-    params.segments[0] = segment(k, v, shape.sk);
-    params.softmax_scale = 1.0F / std::sqrt(static_cast<float>(shape.dqk));
+    params.segments[0] = segment(k, v, sizes.sk);
+    params.softmax_scale = 1.0F / std::sqrt(static_cast<float>(sizes.dqk));
   }
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;

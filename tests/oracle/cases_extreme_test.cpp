@@ -1,5 +1,5 @@
 // Inputs that broke other attention libraries: splits and merges (B), empty rows and extreme scores (C). Names start
-// with the row of the case list that they come from; "close" means the tolerances of accuracy_test.cpp.
+// with the row of the case list that they come from; "close" means the tolerances of expect_close.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention_fixture.h"
-#include "oracle/exact.h"
+#include "expect_close.h"
 
 namespace tessera {
 namespace {
@@ -16,35 +16,6 @@ namespace {
 class CasesExtreme : public testing::TestWithParam<Numerics> {};
 INSTANTIATE_TEST_SUITE_P(All, CasesExtreme, testing::ValuesIn(all_numerics()),
                          [](const auto& row) { return name_of(row.param); });
-
-// Every row finite and close to float64.
-void expect_close(Attention& a) {
-  a.run(2);
-  const Result<ExactRows> exact = exact_fmha(a.params);
-  ASSERT_TRUE(exact.ok());
-  const double tolerance = a.numerics.arithmetic == Arithmetic::kCpuFma32 ? 2e-6
-                           : a.numerics.dtype == TESSERA_F16              ? 0x1p-11
-                                                                          : 0x1p-8;
-  size_t row = 0;
-  for (int64_t b = 0; b < a.shape.batch; ++b) {
-    for (int64_t i = 0; i < a.shape.sq; ++i) {
-      for (int64_t h = 0; h < a.shape.hq; ++h, ++row) {
-        const double lse = exact.value().lse[row];
-        for (int64_t d = 0; d < a.shape.dv; ++d) {
-          const double expected = exact.value().o[row * static_cast<size_t>(a.shape.dv) + static_cast<size_t>(d)];
-          // Large scores carry their own rounding into the weights: 2^-22 of the score, in natural units.
-          const double score_error = std::isinf(lse) ? 0.0 : std::fabs(lse) * 0x1p-20;
-          ASSERT_NEAR(a.o.at(b, i, h, d), expected, (tolerance + score_error) * exact.value().mean_abs_v[row]);
-        }
-        if (std::isinf(lse)) {
-          ASSERT_EQ(a.lse_at(b, i, h), -kInf);
-        } else {
-          ASSERT_NEAR(a.lse_at(b, i, h), lse, 1e-5 + 1e-6 * std::fabs(lse));
-        }
-      }
-    }
-  }
-}
 
 void expect_empty(const Attention& a, int64_t b, int64_t i, int64_t h) {
   for (int64_t d = 0; d < a.shape.dv; ++d) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attention_fixture.h"
-#include "oracle/exact.h"
+#include "expect_close.h"
 
 namespace tessera {
 namespace {
@@ -55,27 +55,6 @@ class Pages {
   Tensor k_, v_;
   std::vector<int32_t> table_;
 };
-
-void expect_close(Attention& a) {
-  a.run(2);
-  const Result<ExactRows> exact = exact_fmha(a.params);
-  ASSERT_TRUE(exact.ok()) << exact.status().text();
-  const double tolerance = a.numerics.arithmetic == Arithmetic::kCpuFma32 ? 2e-6
-                           : a.numerics.dtype == TESSERA_F16              ? 0x1p-11
-                                                                          : 0x1p-8;
-  size_t row = 0;
-  for (int64_t b = 0; b < a.shape.batch; ++b) {
-    for (int64_t i = 0; i < a.shape.sq; ++i) {
-      for (int64_t h = 0; h < a.shape.hq; ++h, ++row) {
-        for (int64_t d = 0; d < a.shape.dv; ++d) {
-          const double expected = exact.value().o[row * static_cast<size_t>(a.shape.dv) + static_cast<size_t>(d)];
-          ASSERT_NEAR(a.o.at(b, i, h, d), expected, tolerance * exact.value().mean_abs_v[row])
-              << b << " " << i << " " << h;
-        }
-      }
-    }
-  }
-}
 
 TEST_P(CasesLayout, B2B4PagedSequencesWriteEveryRow) {
   const std::vector<int32_t> lengths = {1000, 700};

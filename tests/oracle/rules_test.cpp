@@ -17,8 +17,8 @@ namespace {
 // scale for which c = RN(scale * log2 e) is 1.
 class ScoreRow : public Attention {
  public:
-  ScoreRow(Numerics numerics, int64_t keys, float score, int32_t head_dim_v = 16)
-      : Attention(numerics, {.sk = keys, .dqk = 16, .dv = head_dim_v}) {
+  ScoreRow(Numerics types, int64_t keys, float score, int32_t head_dim_v = 16)
+      : Attention(types, {.sk = keys, .dqk = 16, .dv = head_dim_v}) {
     params.softmax_scale = 0x1.62e43p-1F;
     params.output_mode = TESSERA_OUTPUT_UNNORMALIZED;
     q.fill_with(0.0F);
@@ -28,7 +28,7 @@ class ScoreRow : public Attention {
     for (int64_t j = 0; j < keys; ++j) {
       set_score(j, score);
     }
-    bias = plan_for(numerics.arithmetic, numerics.dtype, 16, head_dim_v).value().bias;
+    bias = plan_for(types.arithmetic, types.dtype, 16, head_dim_v).value().bias;
   }
   void set_score(int64_t j, float x) { k.set(0, j, 0, 0, x); }
   float max_after_run() {
