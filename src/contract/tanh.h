@@ -6,8 +6,8 @@
 // Relative error below 2e-7 everywhere (tests/contract). NaN gives NaN. Coefficients: tools/fit_polynomials.py.
 #pragma once
 
-#include "contract/exp2.h"
 #include "base/host_device.h"
+#include "contract/exp2.h"
 
 namespace tessera {
 

@@ -194,7 +194,8 @@ TEST_P(CasesLayout, F9RowsShorterThanAPage) {
   Attention a(GetParam(), {.batch = 2, .sq = 1, .sk = 2, .hq = 8, .hk = 2, .dqk = 64, .dv = 64}, 92);
   Pages pages(a, 2, lengths);
   expect_close(a);
-  EXPECT_EQ(a.o.at(1, 0, 0, 0), a.v.at(1, 0, 0, 0));  // one key: its value
+  const float value = a.v.at(1, 0, 0, 0);  // one key: its value, up to the rounding of its weight
+  EXPECT_NEAR(a.o.at(1, 0, 0, 0), value, output_tolerance(GetParam()) * std::fabs(value));
 }
 
 TEST_P(CasesLayout, F16SlotStartsAreNotCumulativeLengths) {
@@ -220,7 +221,8 @@ TEST_P(CasesLayout, F16SlotStartsAreNotCumulativeLengths) {
       EXPECT_TRUE(std::isfinite(a.lse_at(0, starts[s] + i, 0)));
     }
     // The first token of each sequence sees one key only: its own.
-    EXPECT_EQ(a.o.at(0, starts[s], 0, 2), a.v.at(0, starts[s], 0, 2));
+    const float value = a.v.at(0, starts[s], 0, 2);
+    EXPECT_NEAR(a.o.at(0, starts[s], 0, 2), value, output_tolerance(GetParam()) * std::fabs(value));
   }
   EXPECT_TRUE(std::isnan(a.lse_at(0, 3, 0)));  // the hole's row is not written
 }
@@ -296,7 +298,7 @@ TEST_P(CasesLayout, F27MaskedPromptInTwoPassesGivesTheBitsOfOne) {
   }
 }
 
-TEST_P(CasesLayout, F28CachedPrefixPagesAndAnewTailGiveTheSameBits) {
+TEST_P(CasesLayout, F28CachedPrefixPagesAndANewTailGiveTheSameBits) {
   const std::vector<int32_t> lengths = {257};
   Attention fresh(GetParam(), {.sq = 257, .sk = 257, .dqk = 128, .dv = 128}, 98);
   fresh.params.segments[0].causal = 1;

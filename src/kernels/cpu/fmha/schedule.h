@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-inline constexpr int32_t kFmhaBlockRows = 96;  // rows (query token x head of a group) of a work item
+inline constexpr int32_t kFmhaBlockRows = 48;  // rows (query token x head of a group) of a work item
 inline constexpr int32_t kFmhaDirectRows = 8;  // up to here K and V are read in place instead of repacked
 inline constexpr int32_t kFmhaMaxGranule = 128;
 inline constexpr int64_t kFmhaFarKeys = int64_t{1} << 40;  // windows at least this wide are unlimited

@@ -15,14 +15,13 @@
 
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/fp_environment.h"
+#include "kernels/cpu/gemm/activation.h"
 #include "kernels/cpu/gemm/ops.h"
 
 namespace tessera::gemm {
 namespace {
 
 constexpr int64_t kSlabRows = 512;
-// Rows of one task: enough to pay for reading the weights from memory, few enough that their records stay in the L2.
-constexpr int64_t kTaskRows = 128;
 // Below this many rows quantisation is not worth a parallel region of its own.
 constexpr int64_t kSerialQuantizeRows = 4;
 // Ranges of row groups per thread: slack for threads that start late or run slower.
@@ -55,18 +54,28 @@ size_t round_up_64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-bool any_quantized(const GemmProblem& problem) {
+// The quantised types of the problem; 0 if x is used as it is.
+uint32_t quantized_types(const GemmProblem& problem) {
+  uint32_t types = 0;
   for (int32_t w = 0; w < problem.num_weights; ++w) {
-    if (problem.weights[w].traits->quantized) return true;
+    if (problem.weights[w].traits->quantized) types |= type_bit(problem.weights[w].traits->type);
   }
-  return false;
+  return types;
 }
 
-size_t act_bytes(const GemmProblem& problem) {
-  if (!any_quantized(problem)) return 0;
-  const int64_t rows = std::min(problem.m, kSlabRows);
-  return static_cast<size_t>(rows) * static_cast<size_t>(act_blocks(problem.k)) * sizeof(ActBlock);
-}
+// Workspace: the records of one slab, then every thread's scratch memory.
+struct Workspace {
+  size_t act_bytes = 0;
+  size_t scratch_bytes = 0;  // per thread
+
+  Workspace(const GemmKernel& kernel, const GemmProblem& problem) {
+    const uint32_t types = quantized_types(problem);
+    if (types == 0) return;
+    const int64_t rows = std::min(problem.m, kSlabRows);
+    act_bytes = round_up_64(kernel.ops->act_bytes(types, rows, problem.k));
+    scratch_bytes = kernel.ops->scratch_bytes(types, rows);
+  }
+};
 
 // Runs body(index, thread) for every index below `count`.
 template <class Body>
@@ -109,10 +118,11 @@ struct GroupList {
 // Rows [slab, slab + rows) of the problem.
 void run_slab(const GemmKernel& kernel, const GemmProblem& problem, int64_t slab, int64_t rows, uint8_t* workspace,
               const tessera_executor* executor) {
-  auto* acts = reinterpret_cast<ActBlock*>(workspace);
+  const Workspace sizes(kernel, problem);
+  const uint32_t types = quantized_types(problem);
   const float* x = problem.x + slab * problem.stride_x;
-  if (any_quantized(problem)) {
-    const QuantizeTask whole{x, problem.stride_x, problem.k, rows, 0, rows, acts, nullptr};
+  if (types != 0) {
+    const QuantizeTask whole{x, problem.stride_x, problem.k, types, rows, 0, rows, workspace};
     if (rows <= kSerialQuantizeRows) {
       const FpEnvironment environment;
       kernel.ops->quantize(whole);
@@ -129,11 +139,11 @@ void run_slab(const GemmKernel& kernel, const GemmProblem& problem, int64_t slab
 
   const GroupList groups(problem);
   const int64_t threads = executor == nullptr ? 1 : executor->num_threads;
-  const int64_t row_ranges = (rows + kTaskRows - 1) / kTaskRows;
+  const int64_t row_ranges = (rows + kernel.ops->task_rows - 1) / kernel.ops->task_rows;
   const int64_t by_bytes = groups.bytes_to[problem.num_weights] * rows / kMinRangeBytes;
   const int64_t wanted = threads == 1 ? 1 : (threads * kRangesPerThread + row_ranges - 1) / row_ranges;
   const int64_t ranges = std::clamp<int64_t>(std::min(wanted, by_bytes), 1, groups.begin[problem.num_weights]);
-  parallel_for(executor, ranges * row_ranges, [&](int64_t index, int32_t) {
+  parallel_for(executor, ranges * row_ranges, [&](int64_t index, int32_t thread) {
     const FpEnvironment environment;
     const int64_t range = index / row_ranges;
     const int64_t first = groups.cut(problem, range, ranges);
@@ -142,10 +152,12 @@ void run_slab(const GemmKernel& kernel, const GemmProblem& problem, int64_t slab
     task.k = problem.k;
     task.x = x;
     task.stride_x = problem.stride_x;
-    task.acts = acts;
+    task.types = types;
+    task.acts = workspace;
+    task.scratch = workspace + sizes.act_bytes + static_cast<size_t>(thread) * sizes.scratch_bytes;
     task.slab_rows = rows;
-    task.row_begin = index % row_ranges * kTaskRows;
-    task.row_end = std::min(rows, task.row_begin + kTaskRows);
+    task.row_begin = index % row_ranges * kernel.ops->task_rows;
+    task.row_end = std::min(rows, task.row_begin + kernel.ops->task_rows);
     for (int32_t w = 0; w < problem.num_weights; ++w) {
       const GemmWeight& weight = problem.weights[w];
       task.group_begin = std::max(first, groups.begin[w]) - groups.begin[w];
@@ -189,8 +201,9 @@ Result<const GemmKernel*> select_gemm_kernel(const char* name) {
                             name == nullptr ? "" : name, names));
 }
 
-size_t gemm_workspace_bytes(const GemmKernel& /*kernel*/, const GemmProblem& problem, int32_t /*num_threads*/) {
-  return round_up_64(act_bytes(problem));
+size_t gemm_workspace_bytes(const GemmKernel& kernel, const GemmProblem& problem, int32_t num_threads) {
+  const Workspace sizes(kernel, problem);
+  return sizes.act_bytes + sizes.scratch_bytes * static_cast<size_t>(num_threads);
 }
 
 void run_gemm(const GemmKernel& kernel, const GemmProblem& problem, uint8_t* workspace,

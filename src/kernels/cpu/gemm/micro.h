@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/gemm/activation.h"
 #include "kernels/cpu/gemm/ops.h"
 #include "kernels/cpu/gemm/unit_map.h"
 
@@ -143,7 +144,7 @@ struct Micro {
     constexpr int kUnitBytes = kMap.d_at + (kMap.affine ? 64 : 32);
     const int64_t blocks = task.k / kBlockK;
     const PanelView panel = panel_of(row, task.slab_rows, blocks);
-    const ActBlock* act = task.acts + panel.offset + (row - panel.first_row);
+    const ActBlock* act = reinterpret_cast<const ActBlock*>(task.acts) + panel.offset + (row - panel.first_row);
     const uint8_t* unit = task.packed + static_cast<size_t>(group) * static_cast<size_t>(task.k / kUnitK) * kUnitBytes;
     F total[kRows];
 #pragma GCC unroll 8
@@ -307,12 +308,20 @@ struct Micro {
     }
   }
 
+  static size_t act_bytes(uint32_t /*types*/, int64_t rows, int64_t k) {
+    return static_cast<size_t>(rows) * static_cast<size_t>(act_blocks(k)) * sizeof(ActBlock);
+  }
+
+  static size_t scratch_bytes(uint32_t /*types*/, int64_t /*rows*/) {
+    return 0;
+  }
+
   // M1 for the rows of the task; k is a multiple of 32 for every quantised type.
   static void quantize(const QuantizeTask& task) {
     const int64_t blocks = act_blocks(task.k);
     for (int64_t row = task.row_begin; row < task.row_end; ++row) {
       const PanelView panel = panel_of(row, task.slab_rows, blocks);
-      ActBlock* act = task.acts + panel.offset + (row - panel.first_row);
+      ActBlock* act = reinterpret_cast<ActBlock*>(task.acts) + panel.offset + (row - panel.first_row);
       const float* x = task.x + row * task.stride_x;
       for (int64_t block = 0; block < blocks; ++block, act += panel.rows) D::quantize_block(x + block * kBlockK, *act);
     }

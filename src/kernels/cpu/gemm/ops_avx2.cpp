@@ -190,6 +190,7 @@ using Avx2Micro = Micro<simd::Avx2, Avx2Dot>;
 
 }  // namespace
 
-const Ops kAvx2Ops = {&Avx2Micro::quantize, &Avx2Micro::multiply};
+const Ops kAvx2Ops = {&Avx2Micro::act_bytes, &Avx2Micro::scratch_bytes, &Avx2Micro::quantize, &Avx2Micro::multiply,
+                      128};
 
 }  // namespace tessera::gemm

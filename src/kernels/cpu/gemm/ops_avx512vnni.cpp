@@ -150,6 +150,7 @@ using Avx512Micro = Micro<simd::Avx512, Avx512Dot>;
 
 }  // namespace
 
-const Ops kAvx512VnniOps = {&Avx512Micro::quantize, &Avx512Micro::multiply};
+const Ops kAvx512VnniOps = {&Avx512Micro::act_bytes, &Avx512Micro::scratch_bytes, &Avx512Micro::quantize,
+                            &Avx512Micro::multiply, 128};
 
 }  // namespace tessera::gemm

@@ -98,6 +98,7 @@ using PortableMicro = Micro<simd::Portable, PortableDot>;
 
 }  // namespace
 
-const Ops kPortableOps = {&PortableMicro::quantize, &PortableMicro::multiply};
+const Ops kPortableOps = {&PortableMicro::act_bytes, &PortableMicro::scratch_bytes, &PortableMicro::quantize,
+                          &PortableMicro::multiply, 128};
 
 }  // namespace tessera::gemm
