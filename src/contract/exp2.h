@@ -6,9 +6,9 @@
 // some value without undefined behaviour. Coefficients: tools/fit_polynomials.py.
 //
 //   function     order  error of the polynomial  largest relative error of the fp32 result (tests/contract)
-//   soft_exp2    6      1.6e-8                   8.1e-8
+//   soft_exp2    6      1.6e-8                   8.0e-8
 //   exp2_poly4   4      2.9e-6                   2.9e-6
-//   exp2_poly3   3      1.1e-4                   1.1e-4
+//   exp2_poly3   3      1.0e-4                   1.0e-4
 #pragma once
 
 #include "base/host_device.h"

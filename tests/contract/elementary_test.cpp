@@ -30,9 +30,9 @@ double worst_exp2_error(F function, float low, float high) {
 
 TEST(SoftExp2, RelativeErrorIsBelowItsBound) {
   const auto function = [](float x) { return soft_exp2(x); };
-  EXPECT_LT(worst_exp2_error(function, -8.0F, 8.0F), 9.5e-8);
-  EXPECT_LT(worst_exp2_error(function, -126.0F, -122.0F), 9.5e-8);
-  EXPECT_LT(worst_exp2_error(function, 123.0F, 127.0F), 9.5e-8);
+  EXPECT_LT(worst_exp2_error(function, -8.0F, 8.0F), 8.0e-8);
+  EXPECT_LT(worst_exp2_error(function, -126.0F, -122.0F), 8.0e-8);
+  EXPECT_LT(worst_exp2_error(function, 123.0F, 127.0F), 8.0e-8);
 }
 
 TEST(Exp2Polynomials, RelativeErrorIsBelowTheirBounds) {
@@ -97,7 +97,7 @@ TEST(SoftLog2, ErrorIsBelowItsBoundsOverAllExponents) {
       worst_beyond_rounding = std::max(worst_beyond_rounding, error - half_unit);
     }
   }
-  EXPECT_LT(worst_relative, 1.6e-7);
+  EXPECT_LT(worst_relative, 1.2e-7);
   EXPECT_LT(worst_beyond_rounding, 4e-8);
 }
 

@@ -140,7 +140,8 @@ TEST(Dequant, Q6_KQuartersTakeTheirNibblesBitsAndScales) {
   for (int i = 0; i < 256; ++i) {
     const int quarter = i % 128 / 32;
     const float q = low[quarter] + 16.0F * static_cast<float>(quarter) - 32.0F;
-    EXPECT_EQ(y[i], 2.0F * static_cast<float>(i / 16 - 8) * q) << i;
+    const int scale = i / 16 - 8;
+    EXPECT_EQ(y[i], 2.0F * static_cast<float>(scale) * q) << i;
   }
 }
 

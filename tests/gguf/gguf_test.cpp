@@ -17,7 +17,6 @@ using testing::bytes_of;
 using testing::GgufWriter;
 using testing::le;
 using testing::sample;
-using testing::str;
 
 // Keeps the bytes alive beside the file that views them.
 struct Parsed {

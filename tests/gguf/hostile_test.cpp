@@ -18,9 +18,7 @@ using testing::array;
 using testing::bytes_of;
 using testing::GgufWriter;
 using testing::le;
-using testing::sample;
 using testing::str;
-using testing::strings;
 using testing::TensorSpec;
 
 struct Hostile {
@@ -30,7 +28,7 @@ struct Hostile {
   std::vector<std::string> words;  // all of them must occur in the sentence
 };
 
-void PrintTo(const Hostile& h, std::ostream* out) {
+void PrintTo(const Hostile& h, std::ostream* out) {  // NOLINT(readability-identifier-naming): GoogleTest calls it
   *out << h.name;
 }
 

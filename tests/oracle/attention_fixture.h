@@ -15,6 +15,7 @@
 #include "base/numeric_types.h"
 #include "contract/plan.h"
 #include "oracle/oracle.h"
+#include "probe/vector_cases.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
@@ -47,6 +48,13 @@ class Tensor {
     std::normal_distribution<float> normal(mean, spread);
     for (size_t i = 0; i < bytes_.size() / dtype_size(dtype_); ++i) {
       put(static_cast<int64_t>(i), normal(random));
+    }
+  }
+  // Values in [-spread, spread) that are the same on every machine (the library's distributions are not).
+  void fill_fixed(uint32_t seed, float spread) {
+    for (size_t i = 0; i < bytes_.size() / dtype_size(dtype_); ++i) {
+      const uint64_t r = mix64(static_cast<uint64_t>(seed) << 40 | i);
+      put(static_cast<int64_t>(i), spread * (static_cast<float>(r >> 40) * 0x1p-23F - 1.0F));
     }
   }
   void fill_with(float x) {

@@ -187,20 +187,21 @@ TEST_P(SplitMerge, MergeOfOnlyEmptyStatesIsAnEmptyRow) {
 }
 
 TEST_P(SplitMerge, ChainRoundsTheLaterTermBeforeTheFusedSum) {
-  // l'' = fma(l_A, w_A, RN(l_B w_B)): with w_B = 1/2 and l_B subnormal-odd, RN loses its last bit first.
+  // l'' = fma(l_A, w_A, RN(l_B w_B)), likewise O: with w_B = 1/2, three units of 2^-149 become 1.5, which rounds to 2.
   Attention a(GetParam(), {.dqk = 16, .dv = 1});
   States states(1, 1, 1);
-  states.add_raw({0x1p-149F}, 1.0F, 1.0F);
-  states.add_raw({0x3p-149F}, 0.0F, 1.0F);  // 1.5 units: rounds to 2
+  states.add_raw({0x1p-149F}, 1.0F, 0x1p-149F);
+  states.add_raw({0x3p-149F}, 0.0F, 0x3p-149F);
   ASSERT_TRUE(states.merge_into(a, 0, 2, TESSERA_OUTPUT_UNNORMALIZED).ok());
   EXPECT_EQ(a.o.at(0, 0, 0, 0), 0x3p-149F);
-  EXPECT_EQ(a.sum_at(0, 0, 0), 1.5F);
+  EXPECT_EQ(a.sum_at(0, 0, 0), 0x3p-149F);
   EXPECT_EQ(a.max_at(0, 0, 0), 1.0F);
-  States reversed(1, 1, 1);
-  reversed.add_raw({0x3p-149F}, 0.0F, 1.0F);  // as the earlier one it enters the fma unrounded: 1.5 + 1 = 2.5 -> 2
-  reversed.add_raw({0x1p-149F}, 1.0F, 1.0F);
+  States reversed(1, 1, 1);  // as the earlier state they enter the fma unrounded: 1.5 + 1 = 2.5 rounds to 2
+  reversed.add_raw({0x3p-149F}, 0.0F, 0x3p-149F);
+  reversed.add_raw({0x1p-149F}, 1.0F, 0x1p-149F);
   ASSERT_TRUE(reversed.merge_into(a, 0, 2, TESSERA_OUTPUT_UNNORMALIZED).ok());
   EXPECT_EQ(a.o.at(0, 0, 0, 0), 0x2p-149F);
+  EXPECT_EQ(a.sum_at(0, 0, 0), 0x2p-149F);
 }
 
 TEST_P(SplitMerge, SegmentsAreChainedInTheDeclaredOrder) {

@@ -3,9 +3,9 @@
 
     python3 tests/tokenizer/compare_hf.py --tool build/bin/tokenize_tool MODEL.gguf [--count 20000] [--seed 1]
 
-Every string goes through each supported pre-tokenizer (the vocabulary of the file with another word pattern where the file
-names another one), with and without recognition of control tokens, then back through decode. Prints the first differences;
-exit status 1 if there are any.
+Every string goes through each supported pre-tokenizer (the vocabulary of the file with another word pattern where the
+file names another one), with and without recognition of control tokens, then back through decode. Prints the first
+differences; exit status 1 if there are any.
 """
 
 import argparse

@@ -95,7 +95,7 @@ def source_of(path):
 
 
 def render_all(source):
-    """Texts without a generation prompt, one per conversation, and the two generation prompts, which are pure suffixes."""
+    """Texts without a generation prompt, one per conversation, and the two generation prompts (pure suffixes)."""
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
     def raise_exception(message):

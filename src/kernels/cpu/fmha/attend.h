@@ -25,15 +25,24 @@ struct RegisterBlock {
   static constexpr int kDirectValueRows = kWide ? 4 : 2;
 };
 
-// Calls body.template operator()<n>(first) for row groups of kMax rows and one group of the rest.
+// Calls body.template operator()<n>(first) with n = rows, if n <= kMax.
+template <int kMax, class Body>
+inline void with_row_count(int rows, int first, const Body& body) {
+  if constexpr (kMax > 0) {
+    if (rows == kMax) {
+      body.template operator()<kMax>(first);
+    } else {
+      with_row_count<kMax - 1>(rows, first, body);
+    }
+  }
+}
+
+// The same for groups of kMax rows and one group of the rest.
 template <int kMax, class Body>
 inline void for_row_groups(int rows, const Body& body) {
   int r = 0;
   for (; r + kMax <= rows; r += kMax) body.template operator()<kMax>(r);
-  if constexpr (kMax > 1) {
-    if (r < rows)
-      for_row_groups<kMax / 2>(rows - r, [&]<int kRows>(int first) { body.template operator()<kRows>(r + first); });
-  }
+  with_row_count<kMax - 1>(rows - r, r, body);
 }
 
 // ---- step 3: S
@@ -45,23 +54,45 @@ inline uint32_t union_of_rows(const Block& b, int first, int rows, int key_block
   return any;
 }
 
+// Direct. Meanwhile V of these keys and K of the keys kFmhaPrefetchKeys further on are asked for.
 template <class V, class E>
-inline void compute_scores(const Block& b, bool direct, bool all_visible, int key_block, uint32_t present) {
+inline void compute_direct_scores(const Block& b, int key_block, uint32_t present) {
+  const FmhaSchedule& s = *b.schedule;
+  const int64_t stride_q = s.dim_qk_padded;
+  const int64_t stride_s = s.granule;
+  constexpr int kBytes = static_cast<int>(sizeof(typename E::Type));
+  const int first = key_block * 16;
+  const int ahead = first + kFmhaPrefetchKeys;
+  Prefetch ahead_k{b.key_rows + ahead, b.key_rows_end - ahead, b.params->head_dim_qk * kBytes};
+  Prefetch ahead_v{b.value_rows + first, 16, b.params->head_dim_v * kBytes};
+  const auto groups = [&]<int kMaxRows, int kVectors>() {
+    for_row_groups<kMaxRows>(b.rows, [&]<int kRows>(int r) {
+      direct_scores<V, E, kRows, kVectors>(b.q + r * stride_q, stride_q, b.key_rows + first, present,
+                                           b.params->head_dim_qk, ahead_k, ahead_v, b.products,
+                                           b.scores + first + r * stride_s, stride_s);
+      ahead_k.count = ahead_v.count = 0;  // once for all rows
+    });
+  };
+  constexpr bool kWide = RegisterBlock<V>::kWide;  // room for 16 vectors of Q beside the sums
+  if (kWide && b.params->head_dim_qk == 64) {
+    groups.template operator()<4, kWide ? 4 : 0>();
+  } else if (kWide && b.params->head_dim_qk == 128) {
+    groups.template operator()<2, kWide ? 8 : 0>();
+  } else {
+    groups.template operator()<RegisterBlock<V>::kDirectScoreRows, 0>();
+  }
+}
+
+// Packed.
+template <class V, class E>
+inline void compute_packed_scores(const Block& b, bool all_visible, int key_block, uint32_t present) {
   const FmhaSchedule& s = *b.schedule;
   const int dim = b.params->head_dim_qk;
   const int64_t stride_q = s.dim_qk_padded;
   const int64_t stride_s = s.granule;
   float* scores = b.scores + key_block * 16;
-  const void* const* keys = b.key_rows + key_block * 16;
-  if (direct) {
-    for_row_groups<RegisterBlock<V>::kDirectScoreRows>(b.rows, [&]<int kRows>(int r) {
-      direct_scores<V, E, kRows>(b.q + r * stride_q, stride_q, keys, present, dim, b.products, scores + r * stride_s,
-                                 stride_s);
-    });
-    return;
-  }
   float* packed = b.packed_k + static_cast<int64_t>(key_block) * dim * 16;
-  pack_keys<V, E>(keys, present, dim, packed);
+  pack_keys<V, E>(b.key_rows + key_block * 16, present, dim, packed);
   const auto groups = [&]<int kDim>() {
     for_row_groups<RegisterBlock<V>::kScoreRows>(b.rows, [&]<int kRows>(int r) {
       if (!all_visible && union_of_rows(b, r, kRows, key_block) == 0) return;  // hidden from all: S is not looked at
@@ -160,11 +191,13 @@ inline void run_granule(Block* b, const tessera_kv_segment& segment, int64_t gra
   const int end = static_cast<int>((keys.end - granule_key + 15) / 16);
   uint32_t any[kFmhaMaxGranule / 16];
   const bool all_visible = find_visible(b, segment, granule_key, begin, end, any);
+  const int64_t ahead = keys.end + kFmhaPrefetchKeys < b->keys_end ? keys.end + kFmhaPrefetchKeys : b->keys_end;
   find_rows<E>(b, segment, granule_key, static_cast<int>(keys.begin - granule_key),
-               static_cast<int>(keys.end - granule_key));
+               static_cast<int>(ahead - granule_key));
   const bool direct = b->schedule->block_rows <= kFmhaDirectRows;
   for (int k = begin; k < end; ++k) {
-    if (any[k] != 0) compute_scores<V, E>(*b, direct, all_visible, k, any[k]);
+    if (any[k] == 0) continue;
+    direct ? compute_direct_scores<V, E>(*b, k, any[k]) : compute_packed_scores<V, E>(*b, all_visible, k, any[k]);
   }
   if (b->schedule->modifiers) {
     all_visible ? softmax_rows<V, false, true>(*b, granule_key, begin, end)

@@ -24,7 +24,8 @@ struct Block {
   float* packed_k;
   float* packed_v;
   float* products;
-  const void** key_rows;
+  const void** key_rows;  // of the keys of the granule at hand, and some of the next; as many value_rows
+  int key_rows_end;
   const void** value_rows;
   uint16_t* visible;
   uint16_t* nonzero;
@@ -32,6 +33,8 @@ struct Block {
   float* row_sums;
   float* rescale;
   FmhaState chunk, superchunk, segment, total;
+
+  int64_t keys_end;  // of the segment at hand: one past the last key that some row may see
 
   // Keys of the segment at hand that every row sees, custom bits aside.
   int64_t common_begin;
@@ -131,6 +134,7 @@ inline KeyRange enter_segment(Block* b, const tessera_kv_segment& segment) {
     range.end = row.end > range.end ? row.end : range.end;
   }
   if (range.begin >= range.end) return {0, 0};
+  b->keys_end = range.end;
   return range;
 }
 
@@ -186,11 +190,12 @@ inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t gr
   return all == 0xffffu;
 }
 
-// Addresses of the K and V rows of keys [begin, end) of a granule, by offset in the granule.
+// Addresses of the K and V rows of keys [begin, end), by distance from the first key of the granule.
 template <class E>
 inline void find_rows(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end) {
   const tessera_tensor& k = segment.k;
   const tessera_tensor& v = segment.v;
+  b->key_rows_end = end;
   int64_t k_base = b->kv_head * k.stride_head;
   int64_t v_base = b->kv_head * v.stride_head;
   if (segment.page_table == nullptr) {

@@ -40,8 +40,8 @@ FmhaScratch lay_out_scratch(const FmhaSchedule& s) {
   at.packed_k = take(&at.bytes, direct ? 0 : granule * static_cast<size_t>(s.params->head_dim_qk) * sizeof(float));
   at.packed_v = take(&at.bytes, direct ? 0 : granule * static_cast<size_t>(s.dim_v_padded) * sizeof(float));
   at.products = take(&at.bytes, direct ? rows * 16 * 16 * sizeof(float) : 0);
-  at.key_rows = take(&at.bytes, granule * sizeof(void*));
-  at.value_rows = take(&at.bytes, granule * sizeof(void*));
+  at.key_rows = take(&at.bytes, (granule + kFmhaPrefetchKeys) * sizeof(void*));
+  at.value_rows = take(&at.bytes, (granule + kFmhaPrefetchKeys) * sizeof(void*));
   at.visible = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.nonzero = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.row_info = take(&at.bytes, rows * sizeof(FmhaRow));

@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-inline constexpr int32_t kFmhaBlockRows = 48;  // rows (query token x head of a group) of a work item
-inline constexpr int32_t kFmhaDirectRows = 8;  // up to here K and V are read in place instead of repacked
+inline constexpr int32_t kFmhaBlockRows = 192;    // rows (query token x head of a group) of a work item
+inline constexpr int32_t kFmhaDirectRows = 8;     // up to here K and V are read in place instead of repacked
+inline constexpr int32_t kFmhaPrefetchKeys = 32;  // K rows asked for ahead of their use (direct rows)
 inline constexpr int32_t kFmhaMaxGranule = 128;
 inline constexpr int64_t kFmhaFarKeys = int64_t{1} << 40;  // windows at least this wide are unlimited
 
@@ -28,8 +29,8 @@ struct FmhaScratch {
   size_t packed_k;    // (granule / 16, head_dim_qk, 16) fp32, keys in lanes
   size_t packed_v;    // (dim_v_padded / 16, granule, 16) fp32
   size_t products;    // (rows, 16, 16) fp32: sums of R1 before their tree (direct rows)
-  size_t key_rows;    // (granule) pointers
-  size_t value_rows;  // (granule) pointers
+  size_t key_rows;    // (granule + kFmhaPrefetchKeys) pointers
+  size_t value_rows;  // (granule + kFmhaPrefetchKeys) pointers
   size_t visible;     // (rows, granule / 16) words: bit t of word b is key 16 b + t
   size_t nonzero;     // likewise: P != 0
   size_t row_info;    // (rows) FmhaRow

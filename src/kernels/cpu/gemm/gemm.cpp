@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/fp_environment.h"
 #include "kernels/cpu/gemm/activation.h"
+#include "kernels/cpu/gemm/amx_permission.h"
 #include "kernels/cpu/gemm/ops.h"
 
 namespace tessera::gemm {
@@ -36,6 +37,9 @@ bool always() {
 bool has_avx2() {
   return cpu_features().avx2;
 }
+bool has_amx() {
+  return cpu_features().amx && cpu_features().avx512_vnni && amx_permitted();
+}
 bool has_avx512_vnni() {
   return cpu_features().avx512_vnni;
 }
@@ -43,6 +47,8 @@ bool has_avx512_vnni() {
 
 constexpr GemmKernel kKernels[] = {
 #if defined(__x86_64__)
+    {"cpu_gemm_amx", "all weight types; AMX int8 for batches, AVX-512 VNNI for a few rows",
+     "AMX TILE and INT8, AVX-512 F, BW, DQ, VL and VNNI, and the system's permission", &has_amx, &kAmxOps},
     {"cpu_gemm_avx512vnni", "all weight types; AVX-512 VNNI", "AVX-512 F, BW, DQ, VL and VNNI", &has_avx512_vnni,
      &kAvx512VnniOps},
     {"cpu_gemm_avx2", "all weight types; AVX2", "AVX2, FMA and F16C", &has_avx2, &kAvx2Ops},

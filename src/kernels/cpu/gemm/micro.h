@@ -86,15 +86,19 @@ struct Micro {
           const I all = V::add_int(V::template shift_left<8>(ab), c);
           values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all, act[r]));
         } else {
-          // I = 65536 high + low; the upper 16 bits of low are carried into high, so that both parts convert exactly
-          // and the fma rounds once.
           const I low = V::sub_int(V::add_int(V::template shift_left<8>(b), c), scaled_sum<kShift>(act[r].sum_bc));
-          const I high = V::add_int(V::sub_int(a, scaled_sum<kShift>(act[r].sum_a)), V::template shift_right<16>(low));
-          const I rest = V::and_int(low, V::set1_int(0xffff));
-          values[r] = V::fma(V::to_float(high), V::set1(65536.0F), V::to_float(rest));
+          values[r] = carried_value(V::sub_int(a, scaled_sum<kShift>(act[r].sum_a)), low);
         }
       }
     }
+  }
+
+  // RN(65536 high + low): the upper 16 bits of low are carried into high, so that both parts convert exactly and the
+  // fma rounds once.
+  static F carried_value(I high, I low) {
+    const I carried = V::add_int(high, V::template shift_right<16>(low));
+    const I rest = V::and_int(low, V::set1_int(0xffff));
+    return V::fma(V::to_float(carried), V::set1(65536.0F), V::to_float(rest));
   }
 
   // The stored quants have the offset in them: subtract 2^kShift * sum of q.
