@@ -19,7 +19,7 @@ struct ModelOptions {
   int64_t context = 0;
   std::string kv_type = "f32";
   int64_t page_size = 16;
-  int64_t chunk = 256;
+  int64_t chunk = 512;
   bool json = false;
 
   void add_to(CLI::App& command);

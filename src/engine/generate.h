@@ -15,7 +15,7 @@ namespace tessera {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  int64_t chunk = 256;  // prompt tokens per evaluate call, >= 1; moves no bit
+  int64_t chunk = 512;  // prompt tokens per evaluate call, >= 1; moves no bit
   SamplerParams sampler;
   uint64_t seed = 0;
   uint64_t rng_sequence = 0;  // second key of the RNG; position is the third
