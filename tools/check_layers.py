@@ -34,6 +34,7 @@ LAYERS = {
     "cli": {"base", "engine", "gate", "contract", "probe"},
     "bench": {"base", "engine"},
     "python": {"base"},
+    "examples": set(),  # what a user of the library can see
     "public": set(),
 }
 SEES_EVERYTHING = {"tests"}
@@ -55,7 +56,7 @@ def layer_of(path: Path) -> str | None:
             name = "kernels" if len(parts) == 3 else f"kernels/{parts[2]}"
         else:
             name = parts[1]
-        return name if name in LAYERS and name not in {"public", "bench", "python"} else None
+        return name if name in LAYERS and name not in {"public", "bench", "python", "examples"} else None
     return parts[0] if parts[0] in LAYERS or parts[0] in SEES_EVERYTHING else None
 
 

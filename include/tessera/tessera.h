@@ -38,7 +38,7 @@ typedef enum tessera_status {
   TESSERA_WORKSPACE_TOO_SMALL = 3, /* workspace is NULL, too small or not 64-byte aligned */
   TESSERA_IO = 4,
   TESSERA_BAD_FILE = 5,
-  TESSERA_DEVICE = 6,              /* the CUDA runtime or driver reported an error */
+  TESSERA_DEVICE = 6, /* the CUDA runtime or driver reported an error */
   TESSERA_INTERNAL = 7
 } tessera_status;
 
@@ -96,9 +96,9 @@ typedef enum tessera_kv_format {
 } tessera_kv_format;
 
 /* Custom visibility bits, for tree decoding. Bit (j & 7) of byte data[b * stride_batch + head * stride_head +
- * i * stride_row + (j >> 3)] says whether query token i sees the j-th of the covered keys; the covered keys are the last
- * num_keys keys of the sequence (num_keys < 0: all of them), keys before them are not affected. Combined (AND) with
- * causal and window. Strides are in bytes; 0 broadcasts. data == NULL: no custom mask. */
+ * i * stride_row + (j >> 3)] says whether query token i sees the j-th of the covered keys; the covered keys are the
+ * last num_keys keys of the sequence (num_keys < 0: all of them), keys before them are not affected. Combined (AND)
+ * with causal and window. Strides are in bytes; 0 broadcasts. data == NULL: no custom mask. */
 typedef struct tessera_bit_mask {
   const uint8_t* data;
   int64_t stride_batch;
@@ -136,7 +136,8 @@ typedef struct tessera_kv_segment {
   const int32_t* q_positions; /* [batch] or NULL */
   tessera_bit_mask mask;
 
-  /* Gathered keys: indices[token * indices_stride + t], t < topk (or topk_lens[token]); -1 is no key. NULL: all keys. */
+  /* Gathered keys: indices[token * indices_stride + t], t < topk (or topk_lens[token]); -1 is no key. NULL: all keys.
+   */
   const int32_t* indices;
   int64_t indices_stride;
   int32_t topk;
@@ -162,8 +163,8 @@ typedef struct tessera_fmha_params {
   int32_t num_heads_kv; /* divides num_heads_q; query head h reads K/V head h / (num_heads_q / num_heads_kv) */
   int64_t batch;        /* sequences */
 
-  tessera_tensor q; /* (batch, token, num_heads_q, head_dim_qk) */
-  int64_t seqlen_q; /* tokens per sequence, or the upper bound when cu_seqlens_q or seqlens_q is given */
+  tessera_tensor q;            /* (batch, token, num_heads_q, head_dim_qk) */
+  int64_t seqlen_q;            /* tokens per sequence, or the upper bound when cu_seqlens_q or seqlens_q is given */
   const int32_t* cu_seqlens_q; /* [batch + 1] or NULL */
   const int32_t* seqlens_q;    /* [batch] used lengths, or NULL */
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "contract/exp2.h"
 #include "base/host_device.h"
+#include "contract/exp2.h"
 
 namespace tessera {
 namespace {

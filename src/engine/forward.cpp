@@ -229,8 +229,11 @@ void Forward::store_kv(int64_t index, std::span<const BatchItem> items) {
         const tessera_dtype dtype = f.cache_.dtype();
         const SequenceId id = j.items[static_cast<size_t>(f.item_of_row_[static_cast<size_t>(r)])].sequence;
         const int64_t position = f.positions_[static_cast<size_t>(r)];
-        round_row(dtype, f.k_ + r * kv, kv, f.cache_.k_row(j.layer, id, position));
-        round_row(dtype, f.v_ + r * kv, kv, f.cache_.v_row(j.layer, id, position));
+        const int64_t dim = f.c_.head_dim;
+        for (int64_t head = 0; head < f.c_.num_heads_kv; ++head) {
+          round_row(dtype, f.k_ + r * kv + head * dim, dim, f.cache_.k_row(j.layer, id, position, head));
+          round_row(dtype, f.v_ + r * kv + head * dim, dim, f.cache_.v_row(j.layer, id, position, head));
+        }
         if (dtype != TESSERA_F32) {
           round_row(dtype, f.q_ + r * q, q, f.q_rounded_ + r * q * element_bytes(dtype));
         }
@@ -253,9 +256,8 @@ tessera_fmha_params Forward::attention_params(int64_t index) const {
   p.cu_seqlens_q = cu_seqlens_q_.data();
   p.num_segments = 1;
   tessera_kv_segment& s = p.segments[0];
-  const int64_t page_stride = cache_.page_size() * cache_.row_elements();
-  s.k = {cache_.k_pool(index), page_stride, cache_.row_elements(), c_.head_dim, 1};
-  s.v = {cache_.v_pool(index), page_stride, cache_.row_elements(), c_.head_dim, 1};
+  s.k = {cache_.k_pool(index), cache_.stride_page(), c_.head_dim, cache_.stride_head(), 1};
+  s.v = {cache_.v_pool(index), cache_.stride_page(), c_.head_dim, cache_.stride_head(), 1};
   s.seqlen_k = seqlens_k_.empty() ? 0 : *std::max_element(seqlens_k_.begin(), seqlens_k_.end());
   s.seqlens_k = seqlens_k_.data();
   s.page_table = page_table_.data();

@@ -23,10 +23,11 @@ Result<KvCache> KvCache::create(const ModelConfig& config, tessera_dtype dtype, 
   c.n_layers_ = config.n_layers;
   c.page_size_ = page_size;
   c.num_pages_ = (num_tokens + page_size - 1) / page_size;
-  c.row_elements_ = config.kv_dim();
+  c.heads_ = config.num_heads_kv;
+  c.head_dim_ = config.head_dim;
   auto bytes = static_cast<size_t>(2 * element_bytes(dtype));
   bool overflow = false;
-  for (const int64_t factor : {c.n_layers_, c.num_pages_, page_size, c.row_elements_}) {
+  for (const int64_t factor : {c.n_layers_, c.num_pages_, page_size, c.heads_, c.head_dim_}) {
     overflow = overflow || __builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes);
   }
   if (overflow || bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max())) {
@@ -98,12 +99,14 @@ void KvCache::set_length(SequenceId id, int64_t length) {
 SavedSequence KvCache::save(SequenceId id) const {
   SavedSequence saved;
   saved.length = length(id);
-  saved.rows.reserve(static_cast<size_t>(n_layers_ * 2 * saved.length * row_bytes()));
+  saved.rows.reserve(static_cast<size_t>(n_layers_ * 2 * heads_ * saved.length * row_bytes()));
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
     for (int64_t side = 0; side < 2; ++side) {
-      for (int64_t t = 0; t < saved.length; ++t) {
-        const std::byte* r = row(layer, side, id, t);
-        saved.rows.insert(saved.rows.end(), r, r + row_bytes());
+      for (int64_t head = 0; head < heads_; ++head) {
+        for (int64_t t = 0; t < saved.length; ++t) {
+          const std::byte* r = row(layer, side, id, t, head);
+          saved.rows.insert(saved.rows.end(), r, r + row_bytes());
+        }
       }
     }
   }
@@ -115,8 +118,10 @@ Status KvCache::restore(SequenceId id, const SavedSequence& saved) {
   const std::byte* from = saved.rows.data();
   for (int64_t layer = 0; layer < n_layers_; ++layer) {
     for (int64_t side = 0; side < 2; ++side) {
-      for (int64_t t = 0; t < saved.length; ++t, from += row_bytes()) {
-        std::copy_n(from, row_bytes(), row(layer, side, id, t));
+      for (int64_t head = 0; head < heads_; ++head) {
+        for (int64_t t = 0; t < saved.length; ++t, from += row_bytes()) {
+          std::copy_n(from, row_bytes(), row(layer, side, id, t, head));
+        }
       }
     }
   }

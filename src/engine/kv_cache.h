@@ -1,6 +1,6 @@
 // Paged K/V storage of all layers and the sequences that live in it.
 //
-// One pool per layer and side, shape (page, slot, head_kv, head_dim) of the cache's dtype. A sequence is a list of
+// One pool per layer and side, shape (page, head_kv, slot, head_dim) of the cache's dtype. A sequence is a list of
 // pages, taken from a free list in any order: the contract makes the order, and the page size, invisible in the bits.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tessera {
 
 using SequenceId = int32_t;
 
-// The K/V rows of one sequence outside the cache, for preemption: (layer, side, token, head_kv, head_dim).
+// The K/V rows of one sequence outside the cache, for preemption: (layer, side, head_kv, token, head_dim).
 struct SavedSequence {
   int64_t length = 0;
   std::vector<std::byte> rows;
@@ -43,9 +43,13 @@ class KvCache {
   // Declares that rows [0, length) are written. length <= what reserve() made room for; a smaller one drops tokens.
   void set_length(SequenceId id, int64_t length);
 
-  // Where token `position` of the sequence lives; (head_kv, head_dim) contiguous elements.
-  std::byte* k_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 0, id, position); }
-  std::byte* v_row(int64_t layer, SequenceId id, int64_t position) const { return row(layer, 1, id, position); }
+  // Where token `position` of the sequence lives: head_dim contiguous elements of one head.
+  std::byte* k_row(int64_t layer, SequenceId id, int64_t position, int64_t head) const {
+    return row(layer, 0, id, position, head);
+  }
+  std::byte* v_row(int64_t layer, SequenceId id, int64_t position, int64_t head) const {
+    return row(layer, 1, id, position, head);
+  }
 
   SavedSequence save(SequenceId id) const;
   // Into an empty sequence.
@@ -56,7 +60,8 @@ class KvCache {
   int64_t page_size() const { return page_size_; }
   int64_t num_pages() const { return num_pages_; }
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
-  int64_t row_elements() const { return row_elements_; }
+  int64_t stride_page() const { return heads_ * page_size_ * head_dim_; }  // elements
+  int64_t stride_head() const { return page_size_ * head_dim_; }
   std::span<const int32_t> pages(SequenceId id) const { return sequence(id).pages; }
   std::byte* k_pool(int64_t layer) const { return pool(layer, 0); }
   std::byte* v_pool(int64_t layer) const { return pool(layer, 1); }
@@ -70,13 +75,14 @@ class KvCache {
 
   const Sequence& sequence(SequenceId id) const { return sequences_[static_cast<size_t>(id)]; }
   Sequence& sequence(SequenceId id) { return sequences_[static_cast<size_t>(id)]; }
-  int64_t row_bytes() const { return row_elements_ * element_bytes(dtype_); }
+  int64_t row_bytes() const { return head_dim_ * element_bytes(dtype_); }
   std::byte* pool(int64_t layer, int64_t side) const {
-    return memory_.data() + (layer * 2 + side) * num_pages_ * page_size_ * row_bytes();
+    return memory_.data() + (layer * 2 + side) * num_pages_ * stride_page() * element_bytes(dtype_);
   }
-  std::byte* row(int64_t layer, int64_t side, SequenceId id, int64_t position) const {
+  std::byte* row(int64_t layer, int64_t side, SequenceId id, int64_t position, int64_t head) const {
     const int64_t page = sequence(id).pages[static_cast<size_t>(position / page_size_)];
-    return pool(layer, side) + (page * page_size_ + position % page_size_) * row_bytes();
+    const int64_t slot = (page * heads_ + head) * page_size_ + position % page_size_;
+    return pool(layer, side) + slot * row_bytes();
   }
   void release_pages(Sequence* s, size_t keep);
 
@@ -84,7 +90,8 @@ class KvCache {
   int64_t n_layers_ = 0;
   int64_t page_size_ = 0;
   int64_t num_pages_ = 0;
-  int64_t row_elements_ = 0;  // num_heads_kv * head_dim
+  int64_t heads_ = 0;
+  int64_t head_dim_ = 0;
   AlignedBuffer memory_;
   std::vector<int32_t> free_;
   std::vector<Sequence> sequences_;

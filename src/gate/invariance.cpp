@@ -194,11 +194,11 @@ class Runner {
     return {};
   }
 
-  // The smallest damage there is: the lowest mantissa bit of the first token's V row in the first layer.
+  // The smallest damage there is: the lowest mantissa bit of the first token's V row of the first head and layer.
   void damage(SequenceId target) {
     const KvCache& cache = engine_.cache();
-    std::byte* row = cache.v_row(0, target, 0);
-    for (int64_t i = 0; i < cache.row_elements(); ++i) {
+    std::byte* row = cache.v_row(0, target, 0, 0);
+    for (int64_t i = 0; i < engine_.config().head_dim; ++i) {
       row[i * element_bytes(cache.dtype())] ^= std::byte{1};  // little-endian: the lowest bit of the element
     }
   }

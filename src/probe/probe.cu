@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
+#include "base/host_device.h"
+#include "base/numeric_types.h"
 #include "contract/ceil_product.h"
 #include "contract/exp2.h"
-#include "base/host_device.h"
 #include "contract/log2.h"
 #include "contract/mma_model.h"
-#include "base/numeric_types.h"
 #include "contract/tanh.h"
 #include "probe/vector_cases.h"
 

@@ -20,11 +20,11 @@ KvCache make_cache(int64_t page_size, int64_t tokens) {
 }
 
 float& k_element(const KvCache& cache, int64_t layer, SequenceId id, int64_t token, int64_t i) {
-  return reinterpret_cast<float*>(cache.k_row(layer, id, token))[i];
+  return reinterpret_cast<float*>(cache.k_row(layer, id, token, i / 4))[i % 4];
 }
 
 float& v_element(const KvCache& cache, int64_t layer, SequenceId id, int64_t token, int64_t i) {
-  return reinterpret_cast<float*>(cache.v_row(layer, id, token))[i];
+  return reinterpret_cast<float*>(cache.v_row(layer, id, token, i / 4))[i % 4];
 }
 
 // A value that names its place.

@@ -86,7 +86,8 @@ std::string digest_of(Numerics numerics, const Problem& problem) {
   a.v.fill_fixed(3, 1.7F);
   problem.change(a);
   a.run(2);
-  return sha256_hex(std::as_bytes(std::span(a.all())));
+  const std::vector<uint8_t> bytes = a.all();
+  return sha256_hex(std::as_bytes(std::span(bytes)));
 }
 
 class Golden : public testing::TestWithParam<Numerics> {};

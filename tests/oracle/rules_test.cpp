@@ -89,6 +89,15 @@ TEST_P(Rules, R3MaskedScoresDoNotSetTheMax) {
   row.set_score(3, 30.0F);
   row.params.segments[0].seqlen_k = 3;
   EXPECT_EQ(row.max_after_run(), 1.0F);
+
+  const uint8_t bits = 0b1101;  // key 1 is hidden, whatever its score
+  for (const float hidden : {-50.0F, 0.0F, 90.0F}) {
+    ScoreRow masked(GetParam(), 4, -50.0F);
+    masked.set_score(1, hidden);
+    masked.params.segments[0].mask = {&bits, 0, 0, 1, -1};
+    EXPECT_EQ(masked.max_after_run(), -50.0F);
+    EXPECT_EQ(masked.unbiased_sum(), 3.0F);
+  }
 }
 
 TEST_P(Rules, R3ADropOfSixtyFourKeepsThePastAndSixtyFiveForgetsIt) {

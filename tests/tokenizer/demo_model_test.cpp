@@ -18,13 +18,15 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-// TESSERA_DEMO_MODEL, or the file in the cache folder.
+std::string env_or(const char* name, const std::string& fallback) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : fallback;
+}
+
+// Where `tessera run -m demo` puts the file.
 std::string demo_model_path() {
-  if (const char* path = std::getenv("TESSERA_DEMO_MODEL")) {
-    return path;
-  }
-  const char* home = std::getenv("HOME");
-  return std::string(home != nullptr ? home : ".") + "/.cache/tessera/SmolLM2-135M-Instruct.Q4_1.gguf";
+  const std::string cache = env_or("XDG_CACHE_HOME", env_or("HOME", ".") + "/.cache");
+  return env_or("TESSERA_CACHE", cache + "/tessera") + "/SmolLM2-135M-Instruct.Q4_1.gguf";
 }
 
 class DemoModel : public ::testing::Test {
@@ -32,7 +34,7 @@ class DemoModel : public ::testing::Test {
   void SetUp() override {
     const std::string path = demo_model_path();
     if (!std::filesystem::exists(path)) {
-      GTEST_SKIP() << "NOT TESTED on a real vocabulary: " << path << " is missing; set TESSERA_DEMO_MODEL";
+      GTEST_SKIP() << "NOT TESTED on a real vocabulary: " << path << " is missing; 'tessera run -m demo' fetches it";
     }
     Result<GgufFile> file = GgufFile::open(path);
     ASSERT_TRUE(file.ok()) << file.status().text();

@@ -134,6 +134,10 @@ class LayerArrows(TreeCase):
             self.assert_allowed("src/kernels/sm90/a.cu", include)
         self.assert_allowed("src/contract/a.h", "<map>")
 
+    def test_examples_see_the_public_headers_only(self):
+        self.assert_allowed("examples/a.c", '"tessera/tessera.h"')
+        self.assert_refused("examples/a.c", '"base/status.h"', "examples may include")
+
     def test_torch_stays_in_python(self):
         for includer in ["src/api/a.cpp", "bench/a.cpp", "tests/a.cpp"]:
             with self.subTest(includer=includer):

@@ -54,23 +54,20 @@ inline uint32_t union_of_rows(const Block& b, int first, int rows, int key_block
   return any;
 }
 
-// Direct. Meanwhile V of these keys and K of the keys kFmhaPrefetchKeys further on are asked for.
+// Direct. Meanwhile the V rows of the same keys are asked for.
 template <class V, class E>
 inline void compute_direct_scores(const Block& b, int key_block, uint32_t present) {
   const FmhaSchedule& s = *b.schedule;
   const int64_t stride_q = s.dim_qk_padded;
   const int64_t stride_s = s.granule;
-  constexpr int kBytes = static_cast<int>(sizeof(typename E::Type));
   const int first = key_block * 16;
-  const int ahead = first + kFmhaPrefetchKeys;
-  Prefetch ahead_k{b.key_rows + ahead, b.key_rows_end - ahead, b.params->head_dim_qk * kBytes};
-  Prefetch ahead_v{b.value_rows + first, 16, b.params->head_dim_v * kBytes};
+  Prefetch ahead{b.rows_at.v + first, 16, b.params->head_dim_v * static_cast<int>(sizeof(typename E::Type))};
   const auto groups = [&]<int kMaxRows, int kVectors>() {
     for_row_groups<kMaxRows>(b.rows, [&]<int kRows>(int r) {
-      direct_scores<V, E, kRows, kVectors>(b.q + r * stride_q, stride_q, b.key_rows + first, present,
-                                           b.params->head_dim_qk, ahead_k, ahead_v, b.products,
-                                           b.scores + first + r * stride_s, stride_s);
-      ahead_k.count = ahead_v.count = 0;  // once for all rows
+      direct_scores<V, E, kRows, kVectors>(b.q + r * stride_q, stride_q, b.rows_at.k + first, present,
+                                           b.params->head_dim_qk, ahead, b.products, b.scores + first + r * stride_s,
+                                           stride_s);
+      ahead.count = 0;  // once for all rows
     });
   };
   constexpr bool kWide = RegisterBlock<V>::kWide;  // room for 16 vectors of Q beside the sums
@@ -92,7 +89,7 @@ inline void compute_packed_scores(const Block& b, bool all_visible, int key_bloc
   const int64_t stride_s = s.granule;
   float* scores = b.scores + key_block * 16;
   float* packed = b.packed_k + static_cast<int64_t>(key_block) * dim * 16;
-  pack_keys<V, E>(b.key_rows + key_block * 16, present, dim, packed);
+  pack_keys<V, E>(b.rows_at.k + key_block * 16, present, dim, packed);
   const auto groups = [&]<int kDim>() {
     for_row_groups<RegisterBlock<V>::kScoreRows>(b.rows, [&]<int kRows>(int r) {
       if (!all_visible && union_of_rows(b, r, kRows, key_block) == 0) return;  // hidden from all: S is not looked at
@@ -162,19 +159,23 @@ inline void accumulate_values(const Block& b, bool direct, int begin, int end, c
   const int dim = b.params->head_dim_v;
   if (direct) {
     const int whole = dim / 16;
+    // The K rows of the next granule are asked for during the first pass over the keys.
+    Prefetch ahead{b.next_rows.k, b.next_count, b.params->head_dim_qk * static_cast<int>(sizeof(typename E::Type))};
     accumulate_vectors<V, Registers::kDirectValueRows, Registers::kValueVectors>(
         b, 0, whole, begin, end, [&](int first) {
-          return DirectValues<V, E>{b.value_rows, first * 16};
+          const DirectValues<V, E> values{b.rows_at.v, first * 16, ahead};
+          ahead.count = 0;
+          return values;
         });
     if (dim % 16 != 0) {
-      const DirectTail<V, E> tail{b.value_rows, whole * 16, dim % 16};
+      const DirectTail<V, E> tail{b.rows_at.v, whole * 16, dim % 16};
       for_row_groups<Registers::kDirectValueRows>(
           b.rows, [&]<int kRows>(int r) { accumulate_rows<V, kRows, 1>(b, r, whole, begin, end, tail); });
     }
     return;
   }
   for (int k = begin; k < end; ++k) {
-    pack_values<V, E>(b.value_rows + k * 16, any[k], k * 16, dim, s.granule, b.packed_v);
+    pack_values<V, E>(b.rows_at.v + k * 16, any[k], k * 16, dim, s.granule, b.packed_v);
   }
   accumulate_vectors<V, Registers::kValueRows, Registers::kValueVectors>(
       b, 0, s.dim_v_padded / 16, begin, end, [&](int first) {
@@ -191,10 +192,9 @@ inline void run_granule(Block* b, const tessera_kv_segment& segment, int64_t gra
   const int end = static_cast<int>((keys.end - granule_key + 15) / 16);
   uint32_t any[kFmhaMaxGranule / 16];
   const bool all_visible = find_visible(b, segment, granule_key, begin, end, any);
-  const int64_t ahead = keys.end + kFmhaPrefetchKeys < b->keys_end ? keys.end + kFmhaPrefetchKeys : b->keys_end;
-  find_rows<E>(b, segment, granule_key, static_cast<int>(keys.begin - granule_key),
-               static_cast<int>(ahead - granule_key));
   const bool direct = b->schedule->block_rows <= kFmhaDirectRows;
+  enter_granule<E>(b, segment, granule_key, static_cast<int>(keys.begin - granule_key),
+                   static_cast<int>(keys.end - granule_key), direct);
   for (int k = begin; k < end; ++k) {
     if (any[k] == 0) continue;
     direct ? compute_direct_scores<V, E>(*b, k, any[k]) : compute_packed_scores<V, E>(*b, all_visible, k, any[k]);

@@ -9,6 +9,12 @@
 namespace tessera::cpu_fmha {
 namespace {
 
+// Addresses of K and V rows by distance from the first key of a granule.
+struct RowPointers {
+  const void** k;
+  const void** v;
+};
+
 // Scratch memory of the thread, typed, and where the block lies. Row r of the block is query token
 // (first_row + r) / group, head (first_row + r) % group of K/V head `kv_head`.
 struct Block {
@@ -24,9 +30,9 @@ struct Block {
   float* packed_k;
   float* packed_v;
   float* products;
-  const void** key_rows;  // of the keys of the granule at hand, and some of the next; as many value_rows
-  int key_rows_end;
-  const void** value_rows;
+  RowPointers rows_at;    // of the keys of the granule at hand
+  RowPointers next_rows;  // direct rows: of the next granule, while `next_count` > 0
+  int next_count;
   uint16_t* visible;
   uint16_t* nonzero;
   FmhaRow* row;
@@ -58,8 +64,10 @@ inline void set_scratch(const FmhaSchedule& s, char* scratch, Block* b) {
   b->packed_k = reinterpret_cast<float*>(scratch + at.packed_k);
   b->packed_v = reinterpret_cast<float*>(scratch + at.packed_v);
   b->products = reinterpret_cast<float*>(scratch + at.products);
-  b->key_rows = reinterpret_cast<const void**>(scratch + at.key_rows);
-  b->value_rows = reinterpret_cast<const void**>(scratch + at.value_rows);
+  b->rows_at.k = reinterpret_cast<const void**>(scratch + at.row_pointers);
+  b->rows_at.v = b->rows_at.k + s.granule;
+  b->next_rows.k = b->rows_at.v + s.granule;
+  b->next_rows.v = b->next_rows.k + s.granule;
   b->visible = reinterpret_cast<uint16_t*>(scratch + at.visible);
   b->nonzero = reinterpret_cast<uint16_t*>(scratch + at.nonzero);
   b->row = reinterpret_cast<FmhaRow*>(scratch + at.row_info);
@@ -121,6 +129,7 @@ inline KeyRange enter_segment(Block* b, const tessera_kv_segment& segment) {
   const int64_t length = fmha_key_length(segment, b->batch);
   const int64_t first_position = fmha_first_position(*b->params, segment, b->batch);
   KeyRange range{INT64_MAX, 0};
+  b->next_count = 0;
   b->common_begin = 0;
   b->common_end = INT64_MAX;
   for (int r = 0; r < b->rows; ++r) {
@@ -190,34 +199,52 @@ inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t gr
   return all == 0xffffu;
 }
 
-// Addresses of the K and V rows of keys [begin, end), by distance from the first key of the granule.
+// Addresses of the rows of keys [begin, end), counted from granule_key.
 template <class E>
-inline void find_rows(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end) {
+inline void find_rows(const Block& b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end,
+                      const RowPointers& rows) {
   const tessera_tensor& k = segment.k;
   const tessera_tensor& v = segment.v;
-  b->key_rows_end = end;
-  int64_t k_base = b->kv_head * k.stride_head;
-  int64_t v_base = b->kv_head * v.stride_head;
+  int64_t k_base = b.kv_head * k.stride_head;
+  int64_t v_base = b.kv_head * v.stride_head;
   if (segment.page_table == nullptr) {
-    const int64_t first = segment.cu_seqlens_k != nullptr ? segment.cu_seqlens_k[b->batch] : 0;
-    k_base += b->batch * k.stride_batch + first * k.stride_token;
-    v_base += b->batch * v.stride_batch + first * v.stride_token;
+    const int64_t first = segment.cu_seqlens_k != nullptr ? segment.cu_seqlens_k[b.batch] : 0;
+    k_base += b.batch * k.stride_batch + first * k.stride_token;
+    v_base += b.batch * v.stride_batch + first * v.stride_token;
     for (int t = begin; t < end; ++t) {
-      b->key_rows[t] = element_at<E>(k, k_base + (granule_key + t) * k.stride_token);
-      b->value_rows[t] = element_at<E>(v, v_base + (granule_key + t) * v.stride_token);
+      rows.k[t] = element_at<E>(k, k_base + (granule_key + t) * k.stride_token);
+      rows.v[t] = element_at<E>(v, v_base + (granule_key + t) * v.stride_token);
     }
     return;
   }
-  const int32_t* pages = segment.page_table + b->batch * segment.page_table_stride;
+  const int32_t* pages = segment.page_table + b.batch * segment.page_table_stride;
   int64_t index = (granule_key + begin) / segment.page_size;
   int64_t slot = (granule_key + begin) % segment.page_size;
   for (int t = begin; t < end; ++index, slot = 0) {
     const int64_t page = pages[index];
     for (; slot < segment.page_size && t < end; ++slot, ++t) {
-      b->key_rows[t] = element_at<E>(k, k_base + page * k.stride_batch + slot * k.stride_token);
-      b->value_rows[t] = element_at<E>(v, v_base + page * v.stride_batch + slot * v.stride_token);
+      rows.k[t] = element_at<E>(k, k_base + page * k.stride_batch + slot * k.stride_token);
+      rows.v[t] = element_at<E>(v, v_base + page * v.stride_batch + slot * v.stride_token);
     }
   }
+}
+
+// Rows of this granule's keys and, for prefetching, of the next granule's. Granules of a segment follow each other.
+template <class E>
+inline void enter_granule(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end,
+                          bool prefetch) {
+  if (b->next_count > 0) {
+    const RowPointers old = b->rows_at;
+    b->rows_at = b->next_rows;
+    b->next_rows = old;
+  } else {
+    find_rows<E>(*b, segment, granule_key, begin, end, b->rows_at);
+  }
+  const int64_t next = granule_key + b->schedule->granule;
+  const int64_t left = b->keys_end - next;
+  b->next_count = static_cast<int>(left < b->schedule->granule ? left : b->schedule->granule);
+  if (!prefetch || left <= 0) b->next_count = 0;
+  if (b->next_count > 0) find_rows<E>(*b, segment, next, 0, b->next_count, b->next_rows);
 }
 
 }  // namespace

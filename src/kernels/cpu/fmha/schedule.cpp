@@ -1,6 +1,7 @@
 #include "kernels/cpu/fmha/schedule.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "contract/plan.h"
 #include "kernels/cpu/fmha/fmha.h"
@@ -11,6 +12,11 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr int64_t kItemsPerThread = 4;  // fewer blocks than this per thread: split them along the keys
+
+// Rows of a block, multiples of the register blocks: the more, the less the packing of K and V costs per row. Wide
+// heads start with the second, or Q and O of a block would crowd K and V out of a second-level cache.
+constexpr int32_t kBlockRows[] = {192, 96, 48};
+constexpr int32_t kWidestLargeBlock = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
@@ -29,6 +35,16 @@ size_t take(size_t* end, size_t bytes) {
   return offset;
 }
 
+// `rows` of each of `pairs` pairs of sequence and K/V head. Large blocks, unless that leaves threads without work.
+int32_t choose_block_rows(const tessera_fmha_params& p, int64_t rows, int64_t pairs, int32_t num_threads) {
+  const int64_t wanted = num_threads == 1 ? 0 : kItemsPerThread * num_threads;
+  size_t choice = std::max(p.head_dim_qk, p.head_dim_v) <= kWidestLargeBlock ? 0 : 1;
+  while (choice + 1 < std::size(kBlockRows) && saturating_mul(pairs, ceil_div(rows, kBlockRows[choice])) < wanted) {
+    ++choice;
+  }
+  return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, kBlockRows[choice]));
+}
+
 FmhaScratch lay_out_scratch(const FmhaSchedule& s) {
   const size_t rows = static_cast<size_t>(s.block_rows);
   const size_t granule = static_cast<size_t>(s.granule);
@@ -40,8 +56,7 @@ FmhaScratch lay_out_scratch(const FmhaSchedule& s) {
   at.packed_k = take(&at.bytes, direct ? 0 : granule * static_cast<size_t>(s.params->head_dim_qk) * sizeof(float));
   at.packed_v = take(&at.bytes, direct ? 0 : granule * static_cast<size_t>(s.dim_v_padded) * sizeof(float));
   at.products = take(&at.bytes, direct ? rows * 16 * 16 * sizeof(float) : 0);
-  at.key_rows = take(&at.bytes, (granule + kFmhaPrefetchKeys) * sizeof(void*));
-  at.value_rows = take(&at.bytes, (granule + kFmhaPrefetchKeys) * sizeof(void*));
+  at.row_pointers = take(&at.bytes, 4 * granule * sizeof(void*));
   at.visible = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.nonzero = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.row_info = take(&at.bytes, rows * sizeof(FmhaRow));
@@ -125,9 +140,10 @@ FmhaSchedule make_fmha_schedule(const tessera_fmha_params& params, int32_t num_t
   s.dim_qk_padded = (params.head_dim_qk + 15) / 16 * 16;
   s.dim_v_padded = (params.head_dim_v + 15) / 16 * 16;
   const int64_t rows = saturating_mul(params.seqlen_q, s.group);
-  s.block_rows = static_cast<int32_t>(std::clamp<int64_t>(rows, 1, kFmhaBlockRows));
+  const int64_t pairs = saturating_mul(params.batch, params.num_heads_kv);
+  s.block_rows = choose_block_rows(params, rows, pairs, num_threads);
   s.row_blocks = ceil_div(rows, s.block_rows);
-  s.blocks = saturating_mul(saturating_mul(params.batch, params.num_heads_kv), s.row_blocks);
+  s.blocks = saturating_mul(pairs, s.row_blocks);
   s.state_bytes = static_cast<size_t>(s.block_rows) * (2 + static_cast<size_t>(s.dim_v_padded)) * sizeof(float);
   s.state_bytes = (s.state_bytes + kLine - 1) / kLine * kLine;
   s.chunk_begin = params.chunk_begin;

@@ -9,9 +9,7 @@
 
 namespace tessera {
 
-inline constexpr int32_t kFmhaBlockRows = 192;    // rows (query token x head of a group) of a work item
-inline constexpr int32_t kFmhaDirectRows = 8;     // up to here K and V are read in place instead of repacked
-inline constexpr int32_t kFmhaPrefetchKeys = 32;  // K rows asked for ahead of their use (direct rows)
+inline constexpr int32_t kFmhaDirectRows = 8;  // up to here K and V are read in place instead of repacked
 inline constexpr int32_t kFmhaMaxGranule = 128;
 inline constexpr int64_t kFmhaFarKeys = int64_t{1} << 40;  // windows at least this wide are unlimited
 
@@ -24,20 +22,19 @@ struct FmhaState {
 
 // Byte offsets of a thread's scratch memory; each part starts on a cache line.
 struct FmhaScratch {
-  size_t q;           // (rows, dim_qk_padded) fp32
-  size_t scores;      // (rows, granule) fp32: S, then P
-  size_t packed_k;    // (granule / 16, head_dim_qk, 16) fp32, keys in lanes
-  size_t packed_v;    // (dim_v_padded / 16, granule, 16) fp32
-  size_t products;    // (rows, 16, 16) fp32: sums of R1 before their tree (direct rows)
-  size_t key_rows;    // (granule + kFmhaPrefetchKeys) pointers
-  size_t value_rows;  // (granule + kFmhaPrefetchKeys) pointers
-  size_t visible;     // (rows, granule / 16) words: bit t of word b is key 16 b + t
-  size_t nonzero;     // likewise: P != 0
-  size_t row_info;    // (rows) FmhaRow
-  size_t row_sums;    // (rows, 8) fp32: l_j of R7
-  size_t rescale;     // (rows) fp32: a of R3
-  size_t states[4];   // chunk, superchunk, segment, total (see FmhaSchedule::state_bytes)
-  size_t bytes;       // all of it
+  size_t q;             // (rows, dim_qk_padded) fp32
+  size_t scores;        // (rows, granule) fp32: S, then P
+  size_t packed_k;      // (granule / 16, head_dim_qk, 16) fp32, keys in lanes
+  size_t packed_v;      // (dim_v_padded / 16, granule, 16) fp32
+  size_t products;      // (rows, 16, 16) fp32: sums of R1 before their tree (direct rows)
+  size_t row_pointers;  // (2, 2, granule) pointers: this granule and the next, K and V
+  size_t visible;       // (rows, granule / 16) words: bit t of word b is key 16 b + t
+  size_t nonzero;       // likewise: P != 0
+  size_t row_info;      // (rows) FmhaRow
+  size_t row_sums;      // (rows, 8) fp32: l_j of R7
+  size_t rescale;       // (rows) fp32: a of R3
+  size_t states[4];     // chunk, superchunk, segment, total (see FmhaSchedule::state_bytes)
+  size_t bytes;         // all of it
 };
 
 // One row of a block.

@@ -88,26 +88,12 @@ template <class V, int kRows, int kDim>
 
 // ---- direct
 
-// Rows to ask the memory for while 16 keys are worked on, one per key: rows[t] for t < count, `bytes` of each.
-struct Prefetch {
-  const void* const* rows;
-  int count;
-  int bytes;
-};
-
-template <class V>
-[[gnu::always_inline]] inline void prefetch_row(const Prefetch& ahead, int t) {
-  if (t >= ahead.count) return;
-  const char* row = static_cast<const char*>(ahead.rows[t]);
-  for (int at = 0; at < ahead.bytes; at += 64) V::prefetch(row + at);
-}
-
 // scores (kRows, stride_s) of 16 keys; products (kRows, 16, 16). Keys without a bit in `present` are not read.
 // kVectors: the head dim in vectors, if Q shall stay in registers (kRows x kVectors of them), or 0.
 template <class V, class E, int kRows, int kVectors>
 [[gnu::noinline]] void direct_scores(const float* q, int64_t stride_q, const void* const* rows, uint32_t present,
-                                     int head_dim, const Prefetch& ahead_k, const Prefetch& ahead_v, float* products,
-                                     float* scores, int64_t stride_s) {
+                                     int head_dim, const Prefetch& ahead, float* products, float* scores,
+                                     int64_t stride_s) {
   constexpr int kHeld = kVectors > 0 ? kVectors : 1;
   typename V::F held[kRows][kHeld];
   for (int r = 0; r < kRows; ++r) {
@@ -117,11 +103,10 @@ template <class V, class E, int kRows, int kVectors>
   const int rest = head_dim - whole;
   const auto rest_lanes = V::mask((1u << rest) - 1u);
   for (int t = 0; t < 16; ++t) {
-    prefetch_row<V>(ahead_k, t);
     typename V::F acc[kRows];
     for (int r = 0; r < kRows; ++r) acc[r] = V::zero();
     if ((present >> t & 1u) != 0) {
-      prefetch_row<V>(ahead_v, t);
+      prefetch_row<V>(ahead, t);
       const auto* key = static_cast<const typename E::Type*>(rows[t]);
       if constexpr (kVectors > 0) {
         for (int i = 0; i < kVectors; ++i) {

@@ -14,13 +14,16 @@ struct PackedValues {
   const float* base;
   int64_t granule;
   typename V::F load(int key, int vector) const { return V::load(base + (vector * granule + key) * 16); }
+  void prefetch(int) const {}
 };
 
-// V rows where they are in memory, `first` elements in.
+// V rows where they are in memory, `first` elements in. Working on key t asks for row t of `ahead`.
 template <class V, class E>
 struct DirectValues {
   const void* const* rows;
   int first;
+  Prefetch ahead;
+  void prefetch(int key) const { prefetch_row<V>(ahead, key); }
   typename V::F load(int key, int vector) const {
     return E::load(static_cast<const typename E::Type*>(rows[key]) + first + vector * 16);
   }
@@ -32,6 +35,7 @@ struct DirectTail {
   const void* const* rows;
   int first;
   int dims;
+  void prefetch(int) const {}
   typename V::F load(int key, int) const {
     return E::load_partial(static_cast<const typename E::Type*>(rows[key]) + first, dims);
   }
@@ -73,6 +77,7 @@ template <class V, int kRows, int kVectors, class Values>
     if (all == 0xffffu) {
       for (int t = 0; t < 16; ++t) {
         const int key = b * 16 + t;
+        values.prefetch(key);
         typename V::F v[kVectors];
         for (int i = 0; i < kVectors; ++i) v[i] = values.load(key, i);
         for (int r = 0; r < kRows; ++r) {

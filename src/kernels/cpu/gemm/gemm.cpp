@@ -27,8 +27,8 @@ constexpr int64_t kSlabRows = 512;
 constexpr int64_t kSerialQuantizeRows = 4;
 // Ranges of row groups per thread: slack for threads that start late or run slower.
 constexpr int64_t kRangesPerThread = 4;
-// A range smaller than this costs more to hand out than to compute.
-constexpr int64_t kMinRangeBytes = 16384;
+// Packed bytes (times rows) of a range: below, handing it out costs more than it balances.
+constexpr int64_t kRangeBytes = 65536;
 
 bool always() {
   return true;
@@ -146,9 +146,9 @@ void run_slab(const GemmKernel& kernel, const GemmProblem& problem, int64_t slab
   const GroupList groups(problem);
   const int64_t threads = executor == nullptr ? 1 : executor->num_threads;
   const int64_t row_ranges = (rows + kernel.ops->task_rows - 1) / kernel.ops->task_rows;
-  const int64_t by_bytes = groups.bytes_to[problem.num_weights] * rows / kMinRangeBytes;
-  const int64_t wanted = threads == 1 ? 1 : (threads * kRangesPerThread + row_ranges - 1) / row_ranges;
-  const int64_t ranges = std::clamp<int64_t>(std::min(wanted, by_bytes), 1, groups.begin[problem.num_weights]);
+  const int64_t per_thread = groups.bytes_to[problem.num_weights] / (threads * kRangeBytes) * rows / row_ranges;
+  const int64_t wanted = threads == 1 ? 1 : threads * std::clamp<int64_t>(per_thread, 1, kRangesPerThread);
+  const int64_t ranges = std::min((wanted + row_ranges - 1) / row_ranges, groups.begin[problem.num_weights]);
   parallel_for(executor, ranges * row_ranges, [&](int64_t index, int32_t thread) {
     const FpEnvironment environment;
     const int64_t range = index / row_ranges;

@@ -149,7 +149,9 @@ struct Micro {
     const int64_t blocks = task.k / kBlockK;
     const PanelView panel = panel_of(row, task.slab_rows, blocks);
     const ActBlock* act = reinterpret_cast<const ActBlock*>(task.acts) + panel.offset + (row - panel.first_row);
-    const uint8_t* unit = task.packed + static_cast<size_t>(group) * static_cast<size_t>(task.k / kUnitK) * kUnitBytes;
+    const size_t bytes = static_cast<size_t>(task.k / kUnitK) * kUnitBytes;
+    const uint8_t* unit = task.packed + static_cast<size_t>(group) * bytes;
+    const uint8_t* last = task.packed + static_cast<size_t>(task.group_end) * bytes - kUnitBytes / kMap.subs;
     F total[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) total[r] = V::zero();
@@ -161,7 +163,9 @@ struct Micro {
       for (int64_t u = 0; u < chunk_k / kUnitK; ++u, unit += kUnitBytes) {
 #pragma GCC unroll 1
         for (int sub = 0; sub < kMap.subs; ++sub, act += panel.rows) {
-          if constexpr (kRows <= 4) prefetch<kUnitBytes / kMap.subs>(unit + sub * (kUnitBytes / kMap.subs));
+          if constexpr (kRows <= 4) {
+            prefetch<kUnitBytes / kMap.subs>(unit + sub * (kUnitBytes / kMap.subs), last);
+          }
           const typename D::Weights weights = D::template unpack<kMap.bits>(unit + sub * kMap.sub_bytes);
           step<kType, kRows, 0>(weights, scale_of<kType>(unit, sub * kMap.halves), unit, sub, act, acc);
           if constexpr (kMap.halves == 2) {
@@ -245,11 +249,13 @@ struct Micro {
     }
   }
 
-  // Few rows: the time is the time to read the weights, and the hardware prefetchers stop at pages.
+  // Few rows: the time is the time to read the weights, and the hardware prefetchers stop at pages. Stays inside the
+  // task: what follows belongs to another thread.
   template <int kBytes>
-  static __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
+  static __attribute__((always_inline)) inline void prefetch(const uint8_t* p, const uint8_t* last) {
+    const uint8_t* ahead = p + kPrefetchBytes < last ? p + kPrefetchBytes : last;
 #pragma GCC unroll 16
-    for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(p + kPrefetchBytes + at);
+    for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(ahead + at);
   }
 
   // Rows from `row` on, kRows at a time, then the rest with half as many.

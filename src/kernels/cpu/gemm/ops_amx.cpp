@@ -80,37 +80,103 @@ void store_narrow(uint8_t* row, __m512i q) {
   store_bytes(row + 2 * kNarrowTile, c);
 }
 
-// Rows of one panel; all rows of the panel belong to the task.
+template <int kOrder>
+__m512i shuffle_lanes(__m512i a, __m512i b) {
+  return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), kOrder));
+}
+
+// Lane i of the result: `op` over the 16 lanes of rows[i]. Every level halves the lanes of a row and joins two rows.
+template <class Op>
+__attribute__((always_inline)) inline __m512i reduce_rows(const __m512i* rows, Op op) {
+  __m512i r8[8];
+  for (int i = 0; i < 8; ++i) {
+    r8[i] = op(_mm512_shuffle_i32x4(rows[i], rows[i + 8], 0x44), _mm512_shuffle_i32x4(rows[i], rows[i + 8], 0xee));
+  }
+  __m512i r4[4];  // 128-bit groups: rows i, i + 8, i + 4, i + 12
+  for (int i = 0; i < 4; ++i) {
+    r4[i] = op(_mm512_shuffle_i32x4(r8[i], r8[i + 4], 0x88), _mm512_shuffle_i32x4(r8[i], r8[i + 4], 0xdd));
+  }
+  __m512i r2[2];  // halves of a group: r4[i], r4[i + 2]
+  for (int i = 0; i < 2; ++i) {
+    r2[i] = op(_mm512_unpacklo_epi64(r4[i], r4[i + 2]), _mm512_unpackhi_epi64(r4[i], r4[i + 2]));
+  }
+  // Lanes of a group now: r4[0], r4[2], r4[1], r4[3].
+  const __m512i all = op(shuffle_lanes<0x88>(r2[0], r2[1]), shuffle_lanes<0xdd>(r2[0], r2[1]));
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15), all);
+}
+
+__m512i larger(__m512i a, __m512i b) {
+  return _mm512_max_epi32(a, b);
+}
+
+__m512i added(__m512i a, __m512i b) {
+  return _mm512_add_epi32(a, b);
+}
+
+// dx and 1 / dx of M1 for 16 rows, from the bits of their amax. Rows that M1 maps to zero get inverse 0.
+struct RowScales {
+  __m512 dx;
+  __m512 inverse;
+};
+
+RowScales row_scales(__m512i amax_bits) {
+  const __m512 amax = _mm512_castsi512_ps(amax_bits);
+  const __m512 limit = _mm512_set1_ps(static_cast<float>(kActLimit));
+  const __mmask16 bad = _mm512_cmpge_epi32_mask(amax_bits, _mm512_set1_epi32(0x7f800000));
+  const __mmask16 used = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(kActTiny), _CMP_GE_OQ) & static_cast<__mmask16>(~bad);
+  const __m512 dx = _mm512_maskz_div_ps(used, amax, limit);
+  return {_mm512_mask_mov_ps(dx, bad, _mm512_set1_ps(__builtin_nanf(""))), _mm512_maskz_div_ps(used, limit, amax)};
+}
+
+// The up to 16 rows of one panel, which all belong to the task.
 void quantize_panel(const QuantizeTask& task, const TileLayout& layout, int64_t first_row) {
   const int64_t at = first_row / kPanelRows * layout.blocks;
   uint8_t* wide = task.acts + at * kWideRecord;
   uint8_t* narrow = task.acts + layout.wide_bytes() + at * kNarrowRecord;
   const int64_t rows = task.row_end - first_row < kPanelRows ? task.row_end - first_row : kPanelRows;
-  for (int64_t block = 0; block < layout.blocks; ++block, wide += kWideRecord, narrow += kNarrowRecord) {
-    alignas(64) float dx[kTileRows] = {};
-    alignas(64) float xs[kTileRows] = {};
+  const float* x = task.x + first_row * task.stride_x;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  for (int64_t block = 0; block < layout.blocks; ++block, x += kBlockK) {
+    __m512i lanes[kTileRows];
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      if (r >= rows) {
+        lanes[r] = _mm512_setzero_si512();
+        continue;
+      }
+      const float* row = x + r * task.stride_x;
+      lanes[r] = larger(_mm512_and_si512(_mm512_loadu_si512(row), magnitude),
+                        _mm512_and_si512(_mm512_loadu_si512(row + 16), magnitude));
+    }
+    const RowScales scales = row_scales(reduce_rows(lanes, larger));
+    alignas(64) float inverse[kTileRows];
+    _mm512_store_ps(inverse, scales.inverse);
     for (int64_t r = 0; r < rows; ++r) {
-      const Avx512Dot::Quants quants =
-          Avx512Dot::quantize32(task.x + (first_row + r) * task.stride_x + block * kBlockK);
-      dx[r] = quants.dx;
-      xs[r] = quants.dx * static_cast<float>(_mm512_reduce_add_epi32(_mm512_add_epi32(quants.q0, quants.q1)));
+      const float* row = x + r * task.stride_x;
+      const __m512 factor = _mm512_set1_ps(inverse[r]);
+      const __m512i q0 = Avx512Dot::to_quant(_mm512_mul_ps(_mm512_loadu_ps(row), factor));
+      const __m512i q1 = Avx512Dot::to_quant(_mm512_mul_ps(_mm512_loadu_ps(row + 16), factor));
+      lanes[r] = _mm512_add_epi32(q0, q1);
       if (layout.wide) {
-        uint8_t* row = wide + 64 * r;
-        store_wide(row, row + kWideTile, quants.q0);
-        store_wide(row + 16, row + kWideTile + 16, quants.q1);
+        uint8_t* tile = wide + block * kWideRecord + 64 * r;
+        store_wide(tile, tile + kWideTile, q0);
+        store_wide(tile + 16, tile + kWideTile + 16, q1);
       }
       if (layout.narrow) {
-        store_narrow(narrow + 32 * r, quants.q0);
-        store_narrow(narrow + 32 * r + 16, quants.q1);
+        uint8_t* tile = narrow + block * kNarrowRecord + 32 * r;
+        store_narrow(tile, q0);
+        store_narrow(tile + 16, q1);
       }
     }
+    const __m512 xs = _mm512_mul_ps(scales.dx, _mm512_cvtepi32_ps(reduce_rows(lanes, added)));
     if (layout.wide) {
-      _mm512_store_ps(wide + 2 * kWideTile, _mm512_load_ps(dx));
-      _mm512_store_ps(wide + 2 * kWideTile + 64, _mm512_load_ps(xs));
+      uint8_t* record = wide + block * kWideRecord + 2 * kWideTile;
+      _mm512_store_ps(record, scales.dx);
+      _mm512_store_ps(record + 64, xs);
     }
     if (layout.narrow) {
-      _mm512_store_ps(narrow + 3 * kNarrowTile, _mm512_load_ps(dx));
-      _mm512_store_ps(narrow + 3 * kNarrowTile + 64, _mm512_load_ps(xs));
+      uint8_t* record = narrow + block * kNarrowRecord + 3 * kNarrowTile;
+      _mm512_store_ps(record, scales.dx);
+      _mm512_store_ps(record + 64, xs);
     }
   }
 }
@@ -286,6 +352,16 @@ void finish_chunk(const TileTask& task, int64_t group, int64_t row, int64_t rows
   }
 }
 
+// Asks for the output lines of a panel before its products, so that the stores at the end need not wait for memory.
+// Inlined always: GCC 12 drops calls of functions that do nothing but prefetch.
+__attribute__((always_inline)) inline void prefetch_outputs(const TileTask& task, int64_t group, int64_t groups,
+                                                            int64_t row, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* y = task.y + (row + r) * task.stride_y + group * kGroupRows;
+    for (int64_t g = 0; g < groups; ++g) __builtin_prefetch(y + g * kGroupRows, 1);
+  }
+}
+
 template <WeightType kType>
 void multiply_type(const TileTask& task) {
   constexpr UnitMap kMap = unit_map(kType);
@@ -304,6 +380,7 @@ void multiply_type(const TileTask& task) {
       for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
         const int64_t rows = task.row_end - row < kPanelRows ? task.row_end - row : kPanelRows;
         shape.set_rows(static_cast<int>(rows));
+        prefetch_outputs(task, group, groups, row, rows);
         const uint8_t* panel = records + (row / kPanelRows * layout.blocks + chunk) * kRecord;
         for (int64_t run = 0; run < blocks; run += kRunBlocks) {
           const int64_t count = blocks - run < kRunBlocks ? blocks - run : kRunBlocks;
