@@ -8,6 +8,7 @@
 #include "kernels/cpu/fp_environment.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/pack.h"
+#include "kernels/cpu/gemm/weight_shape.h"
 
 namespace tessera {
 namespace {

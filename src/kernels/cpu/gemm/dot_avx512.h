@@ -14,7 +14,8 @@ namespace {
 struct Avx512Dot {
   using V = simd::Avx512;
 
-  static constexpr int kMaxRows = 8;  // 8 weight vectors, 8 accumulators and temporaries fit the 32 registers
+  // 4 rows of 3 digits are 12 independent chains, enough for vpdpbusd (latency 5, two per cycle).
+  static constexpr int kMaxRows = 4;
 
   struct Weights {
     __m512i g[8];  // per k group: byte row * 4 + k of the group
@@ -67,17 +68,17 @@ struct Avx512Dot {
   }
 
   // Rows innermost: consecutive instructions belong to different chains, which hides vpdpbusd's latency of 5.
-  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  template <int kBits, int kG0, int kG1, int kRows>
   static __attribute__((always_inline)) inline void dot(const Weights& w, const ActBlock* act, __m512i* sums) {
 #pragma GCC unroll 8
     for (int g = kG0; g < kG1; ++g) {
 #pragma GCC unroll 3
-      for (int digit = kD0; digit < kD1; ++digit) {
+      for (int digit = 0; digit < 3; ++digit) {
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           int32_t four;
           __builtin_memcpy(&four, digits_of(act[r], digit) + 4 * g, 4);
-          __m512i& sum = sums[(digit - kD0) * kRows + r];
+          __m512i& sum = sums[digit * kRows + r];
           sum = _mm512_dpbusd_epi32(sum, w.g[g], _mm512_set1_epi32(four));
         }
       }

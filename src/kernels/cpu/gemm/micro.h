@@ -2,11 +2,11 @@
 // D. Included by one translation unit per instruction set; nothing here may be shared by the linker across them.
 //
 // D provides
-//   kMaxRows                         rows of the largest tile, a power of two <= 8
+//   kMaxRows                         rows of the largest tile, a power of two <= 4
 //   Weights                          16 rows x 32 k of stored unsigned quants, ready for dot()
 //   unpack<bits>(sub-unit)           -> Weights
-//   dot<bits, g0, g1, rows, d0, d1>(weights, act, sums): sums[(d - d0) * rows + r] += the sum over k groups g0..g1 of
-//                                    quant * digit d (a, b, c) of act[r], lane = row of the group
+//   dot<bits, g0, g1, rows>(weights, act, sums): sums[digit * rows + r] += the sum over k groups g0..g1 of quant *
+//                                    digit (0: a, 1: b, 2: c) of act[r], lane = row of the group
 //   load_bytes<signed>(p)            -> V::F, 16 bytes widened
 //   quantize_block(x, act)           M1 for 32 elements
 #pragma once
@@ -55,40 +55,23 @@ struct Micro {
     constexpr int kG0 = kMap.halves == 2 ? 4 * kHalf : 0;
     constexpr int kG1 = kMap.halves == 2 ? kG0 + 4 : 8;
     constexpr int kShift = log2_of(kMap.offset);
-    // Sums per digit: independent chains when few rows give too few of them, else one chain per row through all digits.
-    if constexpr (kMap.bits < 8 && kRows > 4) {
-      I all[kRows];
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) all[r] = V::set1_int(0);
-      D::template dot<kMap.bits, kG0, kG1, kRows, 0, 1>(weights, act, all);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) all[r] = V::template shift_left<8>(all[r]);
-      D::template dot<kMap.bits, kG0, kG1, kRows, 1, 2>(weights, act, all);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) all[r] = V::template shift_left<8>(all[r]);
-      D::template dot<kMap.bits, kG0, kG1, kRows, 2, 3>(weights, act, all);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r)
-        values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all[r], act[r]));
-    } else {
-      I sums[3 * kRows];
+    I sums[3 * kRows];
 #pragma GCC unroll 24
-      for (int r = 0; r < 3 * kRows; ++r) sums[r] = V::set1_int(0);
-      D::template dot<kMap.bits, kG0, kG1, kRows, 0, 3>(weights, act, sums);
+    for (int r = 0; r < 3 * kRows; ++r) sums[r] = V::set1_int(0);
+    D::template dot<kMap.bits, kG0, kG1, kRows>(weights, act, sums);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const I a = sums[r];
-        const I b = sums[kRows + r];
-        const I c = sums[2 * kRows + r];
-        if constexpr (kMap.bits < 8) {
-          // |I| < 2^31 (README.md, "Why L"), so it is built modulo 2^32 and converted once.
-          const I ab = V::add_int(V::template shift_left<8>(a), b);
-          const I all = V::add_int(V::template shift_left<8>(ab), c);
-          values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all, act[r]));
-        } else {
-          const I low = V::sub_int(V::add_int(V::template shift_left<8>(b), c), scaled_sum<kShift>(act[r].sum_bc));
-          values[r] = carried_value(V::sub_int(a, scaled_sum<kShift>(act[r].sum_a)), low);
-        }
+    for (int r = 0; r < kRows; ++r) {
+      const I a = sums[r];
+      const I b = sums[kRows + r];
+      const I c = sums[2 * kRows + r];
+      if constexpr (kMap.bits < 8) {
+        // |I| < 2^31 (README.md, "Why L"), so it is built modulo 2^32 and converted once.
+        const I ab = V::add_int(V::template shift_left<8>(a), b);
+        const I all = V::add_int(V::template shift_left<8>(ab), c);
+        values[r] = V::to_float(without_offset<kMap.halves, kHalf, kShift>(all, act[r]));
+      } else {
+        const I low = V::sub_int(V::add_int(V::template shift_left<8>(b), c), scaled_sum<kShift>(act[r].sum_bc));
+        values[r] = carried_value(V::sub_int(a, scaled_sum<kShift>(act[r].sum_a)), low);
       }
     }
   }
@@ -152,6 +135,7 @@ struct Micro {
     const size_t bytes = static_cast<size_t>(task.k / kUnitK) * kUnitBytes;
     const uint8_t* unit = task.packed + static_cast<size_t>(group) * bytes;
     const uint8_t* last = task.packed + static_cast<size_t>(task.group_end) * bytes - kUnitBytes / kMap.subs;
+    const bool first_tile = row == task.row_begin;
     F total[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) total[r] = V::zero();
@@ -163,9 +147,7 @@ struct Micro {
       for (int64_t u = 0; u < chunk_k / kUnitK; ++u, unit += kUnitBytes) {
 #pragma GCC unroll 1
         for (int sub = 0; sub < kMap.subs; ++sub, act += panel.rows) {
-          if constexpr (kRows <= 4) {
-            prefetch<kUnitBytes / kMap.subs>(unit + sub * (kUnitBytes / kMap.subs), last);
-          }
+          if (first_tile) prefetch<kUnitBytes / kMap.subs>(unit + sub * (kUnitBytes / kMap.subs), last);
           const typename D::Weights weights = D::template unpack<kMap.bits>(unit + sub * kMap.sub_bytes);
           step<kType, kRows, 0>(weights, scale_of<kType>(unit, sub * kMap.halves), unit, sub, act, acc);
           if constexpr (kMap.halves == 2) {
@@ -249,8 +231,8 @@ struct Micro {
     }
   }
 
-  // Few rows: the time is the time to read the weights, and the hardware prefetchers stop at pages. Stays inside the
-  // task: what follows belongs to another thread.
+  // With few rows the time is the time to read the weights, and the hardware prefetchers stop at pages. Stays inside
+  // the task: what follows belongs to another thread.
   template <int kBytes>
   static __attribute__((always_inline)) inline void prefetch(const uint8_t* p, const uint8_t* last) {
     const uint8_t* ahead = p + kPrefetchBytes < last ? p + kPrefetchBytes : last;

@@ -84,14 +84,14 @@ struct Avx2Dot {
     return init;
   }
 
-  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  template <int kBits, int kG0, int kG1, int kRows>
   static __attribute__((always_inline)) inline void dot(const Weights& w, const ActBlock* act, V::I* sums) {
     constexpr int kRun = kBits == 6 ? 2 : (kBits == 5 ? 4 : 8);
     static_assert((kG1 - kG0) % kRun == 0);
-    for (int digit = kD0; digit < kD1; ++digit) {
+    for (int digit = 0; digit < 3; ++digit) {
       for (int r = 0; r < kRows; ++r) {
         const int8_t* digits = digits_of(act[r], digit);
-        V::I& sum = sums[(digit - kD0) * kRows + r];
+        V::I& sum = sums[digit * kRows + r];
         sum.lo = sum_groups<kRun, kG0, kG1>(w.quants, 0, digits, 1, sum.lo);
         sum.hi = sum_groups<kRun, kG0, kG1>(w.quants, 32, digits, 1, sum.hi);
         if constexpr (kBits == 8) {

@@ -27,10 +27,10 @@ struct PortableDot {
     return w;
   }
 
-  template <int kBits, int kG0, int kG1, int kRows, int kD0, int kD1>
+  template <int kBits, int kG0, int kG1, int kRows>
   static void dot(const Weights& w, const ActBlock* act, V::I* sums) {
-    for (int digit = kD0; digit < kD1; ++digit) {
-      for (int r = 0; r < kRows; ++r) add_dot(w, digits_of(act[r], digit), kG0, kG1, sums[(digit - kD0) * kRows + r]);
+    for (int digit = 0; digit < 3; ++digit) {
+      for (int r = 0; r < kRows; ++r) add_dot(w, digits_of(act[r], digit), kG0, kG1, sums[digit * kRows + r]);
     }
   }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cpu/gemm/weight_shape.h"
+
 namespace tessera::gemm {
 namespace {
 

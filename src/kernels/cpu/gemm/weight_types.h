@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "base/host_device.h"
-#include "base/status.h"
 
 namespace tessera::gemm {
 
@@ -53,9 +52,6 @@ TESSERA_HD constexpr int64_t row_groups(int64_t n) {
 TESSERA_HD constexpr size_t group_bytes(const WeightTraits& traits, int64_t k) {
   return static_cast<size_t>(k / traits.unit_k) * static_cast<size_t>(traits.unit_bytes);
 }
-
-// Checks the type and the shape of an (n, k) matrix and returns its traits.
-Result<const WeightTraits*> check_weight_shape(int32_t type, int64_t n, int64_t k);
 
 // Bytes of the packed (n, k) matrix. The shape has been checked.
 size_t packed_size(const WeightTraits& traits, int64_t n, int64_t k);
