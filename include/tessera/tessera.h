@@ -97,8 +97,9 @@ typedef enum tessera_kv_format {
 
 /* Custom visibility bits, for tree decoding. Bit (j & 7) of byte data[b * stride_batch + head * stride_head +
  * i * stride_row + (j >> 3)] says whether query token i sees the j-th of the covered keys; the covered keys are the
- * last num_keys keys of the sequence (num_keys < 0: all of them), keys before them are not affected. Combined (AND)
- * with causal and window. Strides are in bytes; 0 broadcasts. data == NULL: no custom mask. */
+ * last num_keys keys of the sequence (all of them if num_keys < 0 or beyond its length), keys before them are not
+ * affected. Combined (AND) with causal and window. Strides are in bytes, at most 2^28; 0 broadcasts. data == NULL: no
+ * custom mask. */
 typedef struct tessera_bit_mask {
   const uint8_t* data;
   int64_t stride_batch;
@@ -114,11 +115,12 @@ typedef struct tessera_kv_segment {
   tessera_kv_format format;
 
   /* Length of sequence b, first that applies: seqlens_k[b]; cu_seqlens_k[b+1] - cu_seqlens_k[b]; seqlen_k. */
-  int64_t seqlen_k;            /* also the upper bound of seqlens_k */
+  int64_t seqlen_k;            /* also the bound of the lengths in the two arrays */
   const int32_t* seqlens_k;    /* [batch] used lengths, or NULL */
   const int32_t* cu_seqlens_k; /* [batch + 1] first token of each sequence in packed K/V, or NULL */
 
-  /* Paged K/V: page_table[b * page_table_stride + j / page_size] is the page of key j. NULL: not paged. */
+  /* Paged K/V: page_table[b * page_table_stride + j / page_size] is the page of key j. NULL: not paged. Entries whose
+   * keys no query token can see by length, causal mask and windows are not looked at. */
   const int32_t* page_table;
   int64_t page_table_stride;
   int32_t page_size; /* >= 1 */
@@ -181,8 +183,9 @@ typedef struct tessera_fmha_params {
   tessera_tensor o; /* (batch, token, num_heads_q, head_dim_v) */
   /* Natural log of the sum of exp(s) over visible keys, sink excluded; -inf when no key is visible. */
   tessera_row_scalars lse_natural_no_sink;
-  tessera_row_scalars row_max_log2; /* un-normalised mode: m - b, integer-valued, -inf when empty (R8, R9) */
-  tessera_row_scalars row_sum;      /* un-normalised mode: l, +0 when empty */
+  /* Un-normalised mode: m - b, integer-valued, -inf when empty (R8, R9), and l, +0 when empty. Otherwise NULL. */
+  tessera_row_scalars row_max_log2;
+  tessera_row_scalars row_sum;
 
   /* Split-KV: only chunks [chunk_begin, chunk_end) of the one segment; chunk_end = 0: all. Un-normalised mode only.
    * The range must be one chunk, a prefix of a superchunk, or a prefix of all superchunks: what the chain of R8 itself
@@ -340,7 +343,7 @@ typedef struct tessera_kernel_info {
   const char* summary;    /* one line: dtypes, head dims, features */
   tessera_operation operation;
   int32_t available;
-  const char* reason;
+  const char* reason; /* NULL if available */
 } tessera_kernel_info;
 
 TESSERA_API int32_t tessera_kernel_count(void);

@@ -18,6 +18,9 @@ namespace tessera {
 
 class Ex2Sm90 {
  public:
+  // Decodes the table that is linked in. Callers share the one of ex2_sm90().
+  Ex2Sm90();
+
   float operator()(float x) const {
     const uint32_t magnitude = bits_of(x) & 0x7fffffffU;
     if (magnitude > 0x7f800000U) {
@@ -51,9 +54,6 @@ class Ex2Sm90 {
   }
 
  private:
-  friend const Ex2Sm90& ex2_sm90();
-  Ex2Sm90();
-
   static constexpr int kSegmentBits = 17;
   static constexpr int kShift = 44;
   struct Segment {

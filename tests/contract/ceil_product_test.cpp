@@ -9,8 +9,6 @@
 namespace tessera {
 namespace {
 
-__extension__ typedef __int128 Int128;
-
 // x = significand * 2^exponent with an integer significand.
 struct Parts {
   int64_t significand;
@@ -26,7 +24,7 @@ Parts parts_of(float x) {
 int64_t exact_ceiling(float a, float b) {
   const Parts x = parts_of(a);
   const Parts y = parts_of(b);
-  const Int128 product = static_cast<Int128>(x.significand) * y.significand;
+  const __int128_t product = static_cast<__int128_t>(x.significand) * y.significand;
   const int exponent = x.exponent + y.exponent;
   if (exponent >= 0) {
     return static_cast<int64_t>(product << exponent);
@@ -34,8 +32,8 @@ int64_t exact_ceiling(float a, float b) {
   if (exponent < -100) {
     return product > 0 ? 1 : 0;
   }
-  const Int128 unit = static_cast<Int128>(1) << -exponent;
-  Int128 quotient = product / unit;
+  const __int128_t unit = static_cast<__int128_t>(1) << -exponent;
+  __int128_t quotient = product / unit;
   if (quotient * unit < product) {
     ++quotient;
   }

@@ -69,6 +69,7 @@ TEST(Ex2Sm90, FirstUseFromManyThreadsGivesOneModel) {
   std::vector<const Ex2Sm90*> seen(8);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(seen.size());
     for (auto& slot : seen) {
       threads.emplace_back([&slot] { slot = &ex2_sm90(); });
     }

@@ -115,6 +115,9 @@ std::string hex(uint64_t x) {
 }
 
 TEST_P(GpuMma, TwoMillionSingleStepsHashLikeMmaSyncAndWgmma) {
+  if (kSanitized) {
+    GTEST_SKIP() << "a sweep for the plain build";
+  }
   const nlohmann::json expected = manifest()[GetParam().dtype()];
   const std::string hash = hex(sweep_hash(GetParam(), 1));
   EXPECT_EQ(hash, expected["mma_sync"][GetParam().mode].get<std::string>());
@@ -125,6 +128,9 @@ TEST_P(GpuMma, TwoMillionSingleStepsHashLikeMmaSyncAndWgmma) {
 // TESSERA_EXHAUSTIVE=1 in the environment takes all.
 TEST_P(GpuMma, TwoMillionChainsOfEightHashLikeMmaSyncAndWgmma) {
   const auto mode = static_cast<MmaMode>(GetParam().mode);
+  if (kSanitized) {
+    GTEST_SKIP() << "a sweep for the plain build";
+  }
   if (mode != MmaMode::kNarrow && mode != MmaMode::kCancellation && mode != MmaMode::kUnderflow &&
       std::getenv("TESSERA_EXHAUSTIVE") == nullptr) {
     GTEST_SKIP() << "set TESSERA_EXHAUSTIVE=1 to run every mode";

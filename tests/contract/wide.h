@@ -13,3 +13,18 @@ inline bool has_wide() {
   return false;
 }
 #endif
+
+// Sanitized builds run the same arithmetic ten times slower; they leave the long sweeps to the plain build.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TESSERA_TEST_SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#define TESSERA_TEST_SANITIZED 1
+#endif
+#if defined(TESSERA_TEST_SANITIZED)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif

@@ -155,9 +155,9 @@ TEST(Invariance, FlushToZeroOfTheCallerDoesNotMatter) {
   spec.q_amplitude = 1e-38f;
   spec.scale = 1e38f;
   const auto expected = rows_of(spec, 0);
+  const FmhaProblem problem(spec);
   const unsigned before = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(before | 0x8040u);  // FTZ, DAZ
-  const FmhaProblem problem(spec);
   const FmhaOutputs out = run_kernel("", problem);
   const unsigned after = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(before);

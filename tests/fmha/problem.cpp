@@ -348,8 +348,9 @@ void FmhaProblem::place_mask(int64_t index) {
 }
 
 FmhaOutputs FmhaProblem::make_outputs() const {
-  return {poison(spec_.o_dtype, o_elements_), poison_floats(scalar_elements_), poison_floats(scalar_elements_),
-          poison_floats(scalar_elements_)};
+  // One more element, so that an empty problem has addresses too.
+  return {poison(spec_.o_dtype, o_elements_ + 1), poison_floats(scalar_elements_ + 1),
+          poison_floats(scalar_elements_ + 1), poison_floats(scalar_elements_ + 1)};
 }
 
 tessera_fmha_params FmhaProblem::params(FmhaOutputs* out) const {
@@ -402,6 +403,32 @@ tessera_fmha_params FmhaProblem::params(FmhaOutputs* out) const {
   return p;
 }
 
+tessera_fmha_params FmhaProblem::params(FmhaOutputs* out, const Place& place) const {
+  tessera_fmha_params p = params(out);
+  const auto move = [&place]<class T>(const T*& pointer, size_t bytes) {
+    if (pointer != nullptr) pointer = static_cast<const T*>(place(pointer, bytes));
+  };
+  const size_t sequences = static_cast<size_t>(batch());
+  p.q.data = place(q_.data(), q_.size());
+  p.o.data = place(out->o.data(), static_cast<size_t>(o_elements_) * element_bytes(spec_.o_dtype));
+  move(p.cu_seqlens_q, (sequences + 1) * 4);
+  move(p.seqlens_q, sequences * 4);
+  move(p.sinks, spec_.sinks.size() * 4);
+  move(p.alibi_slopes, slopes_.size() * 4);
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& from = segments_[i];
+    tessera_kv_segment& s = p.segments[i];
+    s.k.data = place(from.k.data(), from.k.size());
+    s.v.data = spec_.segments[i].v_is_k ? s.k.data : place(from.v.data(), from.v.size());
+    move(s.seqlens_k, sequences * 4);
+    move(s.cu_seqlens_k, (sequences + 1) * 4);
+    move(s.page_table, from.pages.size() * 4);
+    move(s.q_positions, sequences * 4);
+    move(s.mask.data, from.mask.size());
+  }
+  return p;
+}
+
 RowBytes FmhaProblem::row(const FmhaOutputs& out, int64_t sequence, int64_t token, int64_t head) const {
   const size_t width = element_bytes(spec_.o_dtype);
   const int64_t at = sequence * o_tensor_.stride_batch + q_row(sequence, token) * o_tensor_.stride_token +
@@ -411,9 +438,11 @@ RowBytes FmhaProblem::row(const FmhaOutputs& out, int64_t sequence, int64_t toke
   RowBytes row;
   const auto first = out.o.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(at) * width);
   row.o.assign(first, first + static_cast<std::ptrdiff_t>(static_cast<size_t>(spec_.head_dim_v) * width));
-  row.lse = out.lse[scalar];
-  row.row_max = out.row_max[scalar];
-  row.row_sum = out.row_sum[scalar];
+  if (spec_.lse) row.lse = out.lse[scalar];
+  if (spec_.unnormalized) {
+    row.row_max = out.row_max[scalar];
+    row.row_sum = out.row_sum[scalar];
+  }
   return row;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -78,7 +79,7 @@ struct FmhaOutputs {
   std::vector<float> row_sum;
 };
 
-// One output row, comparable between problems.
+// One output row, comparable between problems; 0 for scalars that the call does not give.
 struct RowBytes {
   std::vector<uint8_t> o;
   float lse = 0.0f;
@@ -98,6 +99,9 @@ class FmhaProblem {
   FmhaOutputs make_outputs() const;
   // The parameters, pointing at the inputs of this object and at `out`.
   tessera_fmha_params params(FmhaOutputs* out) const;
+  // The same with every array (inputs and o) moved to where place(data, bytes) put a copy of it.
+  using Place = std::function<void*(const void* data, size_t bytes)>;
+  tessera_fmha_params params(FmhaOutputs* out, const Place& place) const;
   RowBytes row(const FmhaOutputs& out, int64_t sequence, int64_t token, int64_t head) const;
   // The value that Q, K or V hold, widened.
   float q_value(int64_t sequence, int64_t token, int64_t head, int64_t dim) const;

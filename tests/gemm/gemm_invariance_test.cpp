@@ -28,7 +28,7 @@ TEST_P(GemmInvariance, RowAloneEqualsRowInAnyBatch) {
     const AlignedBytes packed = pack(type, kN, k, random_matrix(type, kN, k, 21));
     const std::vector<float> row = random_floats(static_cast<size_t>(k), 22);
     const std::vector<float> alone = gemm(type, packed, 1, kN, k, row, nullptr, GetParam());
-    for (const int64_t m : {2, 3, 7, 8, 9, 16, 17, 64, 129, 520}) {
+    for (const int64_t m : {2, 3, 7, 8, 11, 12, 13, 16, 17, 64, 129, 520}) {
       std::vector<float> x = random_floats(static_cast<size_t>(m * k), static_cast<uint32_t>(m));
       const int64_t places[] = {0, m / 2, m - 1};
       for (const int64_t place : places) std::copy(row.begin(), row.end(), x.begin() + place * k);

@@ -33,6 +33,7 @@ const std::vector<int32_t> kLengths = {70, 300};
 
 std::vector<int32_t> gathered_indices() {
   std::vector<int32_t> indices;
+  indices.reserve(3 * 200);
   for (int32_t t = 0; t < 3 * 200; ++t) {
     indices.push_back(t % 11 == 4 ? -1 : t * 7919 % 300);
   }

@@ -46,8 +46,9 @@ void run(benchmark::State& state, tessera::Arithmetic arithmetic, tessera_dtype 
       return;
     }
   }
-  state.counters["k16_steps"] = benchmark::Counter(static_cast<double>(kTokens * kTokens * kHeadDim / 8),
-                                                   benchmark::Counter::kIsIterationInvariantRate);
+  const int64_t steps = kTokens * kTokens * kHeadDim / 8;
+  state.counters["k16_steps"] =
+      benchmark::Counter(static_cast<double>(steps), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 }  // namespace

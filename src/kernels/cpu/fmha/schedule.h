@@ -42,7 +42,7 @@ struct FmhaRow {
   int64_t token;     // query token of the sequence
   int64_t head;      // query head
   int64_t position;  // p of R2 in the segment at hand
-  int64_t begin;     // visible interval of keys in the segment, before custom bits
+  int64_t begin;     // keys [begin, end) of the segment are visible, custom bits aside; none if begin >= end
   int64_t end;
 };
 
@@ -110,23 +110,22 @@ inline int64_t fmha_first_position(const tessera_fmha_params& p, const tessera_k
   return s.q_positions != nullptr ? s.q_positions[b] : fmha_key_length(s, b) - fmha_query_length(p, b);
 }
 
-// Keys [begin, end) that a query at key position p may see, custom bits aside (R2); begin == end when there are none.
+// Keys [begin, end) that a query at key position p may see, custom bits aside (R2); none if begin >= end. Both ends
+// move up with p; begin >= 0 and end <= length.
 inline void fmha_visible_interval(const tessera_kv_segment& s, int64_t length, int64_t p, int64_t* begin,
                                   int64_t* end) {
-  int64_t first = 0;
-  int64_t last = length;
+  *begin = 0;
+  *end = length;
   if (s.compress_ratio > 0) {
     const int64_t reach = p + 1 < 0 ? 0 : (p + 1) / s.compress_ratio;
-    last = reach < last ? reach : last;
-  } else {
-    if (s.causal != 0 && p + 1 < last) last = p + 1;
-    if (s.window_right >= 0 && s.window_right < kFmhaFarKeys && p + s.window_right + 1 < last) {
-      last = p + s.window_right + 1;
-    }
-    if (s.window_left >= 0 && s.window_left < kFmhaFarKeys && p - s.window_left > first) first = p - s.window_left;
+    *end = reach < length ? reach : length;
+    return;
   }
-  *begin = first;
-  *end = last > first ? last : first;
+  if (s.causal != 0 && p + 1 < *end) *end = p + 1;
+  if (s.window_right >= 0 && s.window_right < kFmhaFarKeys && p + s.window_right + 1 < *end) {
+    *end = p + s.window_right + 1;
+  }
+  if (s.window_left >= 0 && s.window_left < kFmhaFarKeys && p - s.window_left > 0) *begin = p - s.window_left;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // soft_exp2 and soft_tanh of the contract (src/contract/exp2.h, tanh.h) for 16 lanes: the same operations on the same
-// coefficients, so every lane has the bits of the scalar function (tests/fmha/soft_test.cpp checks all inputs of exp2).
+// coefficients, so every lane has the bits of the scalar function (tests/fmha/simd_test.cpp).
 #pragma once
 
 #include <stdint.h>
