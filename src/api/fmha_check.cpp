@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -30,26 +31,40 @@ int64_t element_bytes(tessera_dtype dtype) {
   return dtype == TESSERA_F32 ? 4 : 2;
 }
 
+// The integer that a caller stored in an enum field. C callers may store any; loading such a value as the enum would be
+// undefined.
+template <class Enum>
+int32_t stored_integer(const Enum& field) {
+  static_assert(sizeof(Enum) == sizeof(int32_t));
+  int32_t integer = 0;
+  std::memcpy(&integer, &field, sizeof(integer));
+  return integer;
+}
+
 // Fields that tessera_fmha_params and tessera_merge_params share.
-Status check_types(tessera_dtype dtype, tessera_dtype o_dtype, tessera_output_mode mode, int32_t head_dim_qk,
-                   int32_t head_dim_v, int32_t num_heads_q) {
+Status check_types(const tessera_dtype& dtype_field, const tessera_dtype& o_dtype_field,
+                   const tessera_output_mode& mode_field, int32_t head_dim_qk, int32_t head_dim_v,
+                   int32_t num_heads_q) {
+  const int32_t dtype = stored_integer(dtype_field);
+  const int32_t o_dtype = stored_integer(o_dtype_field);
+  const int32_t mode = stored_integer(mode_field);
   if (dtype != TESSERA_F32 && dtype != TESSERA_F16 && dtype != TESSERA_BF16) {
-    return invalid(fmt::format("dtype: got {}; allowed TESSERA_F32, TESSERA_F16, TESSERA_BF16; convert the tensors",
-                               static_cast<int>(dtype)));
+    return invalid(
+        fmt::format("dtype: got {}; allowed TESSERA_F32, TESSERA_F16, TESSERA_BF16; convert the tensors", dtype));
   }
   if (o_dtype != dtype && o_dtype != TESSERA_F32) {
-    return invalid(fmt::format("o_dtype: got {}; allowed the dtype of Q ({}) or f32; choose one of them",
-                               static_cast<int>(o_dtype), dtype_name(dtype)));
+    return invalid(fmt::format("o_dtype: got {}; allowed the dtype of Q ({}) or f32; choose one of them", o_dtype,
+                               dtype_name(dtype_field)));
   }
   if (mode != TESSERA_OUTPUT_NORMALIZED && mode != TESSERA_OUTPUT_UNNORMALIZED) {
     return invalid(
         fmt::format("output_mode: got {}; allowed TESSERA_OUTPUT_NORMALIZED, TESSERA_OUTPUT_UNNORMALIZED; "
                     "choose one of them",
-                    static_cast<int>(mode)));
+                    mode));
   }
   if (mode == TESSERA_OUTPUT_UNNORMALIZED && o_dtype != TESSERA_F32) {
     return invalid(
-        fmt::format("o_dtype: got {}; allowed f32 in un-normalised mode; states are fp32", dtype_name(o_dtype)));
+        fmt::format("o_dtype: got {}; allowed f32 in un-normalised mode; states are fp32", dtype_name(o_dtype_field)));
   }
   TESSERA_RETURN_IF_ERROR(check_range("head_dim_qk", head_dim_qk, 1, kMaxHeadDim, "pass the width of Q and K rows"));
   TESSERA_RETURN_IF_ERROR(check_range("head_dim_v", head_dim_v, 1, kMaxHeadDim, "pass the width of V rows"));
@@ -193,11 +208,12 @@ Status check_visibility(const tessera_fmha_params& p, int32_t i) {
 
 Status check_segment(const tessera_fmha_params& p, int32_t i) {
   const tessera_kv_segment& s = p.segments[i];
-  if (s.format != TESSERA_KV_DENSE && s.format != TESSERA_KV_FP8_V32_656 && s.format != TESSERA_KV_FP8_V4_584) {
+  const int32_t format = stored_integer(s.format);
+  if (format != TESSERA_KV_DENSE && format != TESSERA_KV_FP8_V32_656 && format != TESSERA_KV_FP8_V4_584) {
     return invalid(
         fmt::format("segments[{}].format: got {}; allowed TESSERA_KV_DENSE, TESSERA_KV_FP8_V32_656, "
                     "TESSERA_KV_FP8_V4_584; choose one of them",
-                    i, static_cast<int>(s.format)));
+                    i, format));
   }
   if (s.seqlen_k < 0 || s.seqlen_k > kMaxLength) {
     return invalid(fmt::format("segments[{}].seqlen_k: got {}; allowed 0..{}; pass the keys of the longest sequence", i,

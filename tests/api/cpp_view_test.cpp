@@ -46,7 +46,7 @@ TEST(View, RunsAttention) {
   EXPECT_NEAR(o[0], (e * 1.0 + 3.0) / (e + 1.0), 1e-6);
   std::string_view name;
   ASSERT_TRUE(view::select(p, &name));
-  EXPECT_EQ(name, view::kernels().front().name) << "unless the machine lacks the first kernel";
+  EXPECT_EQ(name.rfind("cpu_fmha_", 0), 0u) << name;
 }
 
 TEST(View, KeepsTheSentenceOfAFailure) {

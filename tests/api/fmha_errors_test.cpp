@@ -81,6 +81,12 @@ struct Problem {
   }
 };
 
+// Stores a number that the enum does not name, as a C caller could.
+template <class Enum>
+void store(Enum* field, int32_t value) {
+  std::memcpy(field, &value, sizeof(value));
+}
+
 struct Refusal {
   const char* name;      // of the case
   const char* sentence;  // how the sentence begins
@@ -91,9 +97,9 @@ struct Refusal {
 std::vector<Refusal> refusals() {
   return {
       {"StructSize", "struct_size: got 8;", [](Problem& x) { x.p.struct_size = 8; }},
-      {"Dtype", "dtype: got 9;", [](Problem& x) { x.p.dtype = static_cast<tessera_dtype>(9); }},
+      {"Dtype", "dtype: got 9;", [](Problem& x) { store(&x.p.dtype, 9); }},
       {"ODtype", "o_dtype: got 1;", [](Problem& x) { x.p.o_dtype = TESSERA_F16; }},
-      {"OutputMode", "output_mode: got 7;", [](Problem& x) { x.p.output_mode = static_cast<tessera_output_mode>(7); }},
+      {"OutputMode", "output_mode: got 7;", [](Problem& x) { store(&x.p.output_mode, 7); }},
       {"StateDtype", "o_dtype: got f16; allowed f32 in un-normalised mode",
        [](Problem& x) {
          x.unnormalized();
@@ -140,8 +146,7 @@ std::vector<Refusal> refusals() {
        }},
       {"NoSegment", "num_segments: got 0;", [](Problem& x) { x.p.num_segments = 0; }},
       {"FiveSegments", "num_segments: got 5;", [](Problem& x) { x.p.num_segments = 5; }},
-      {"Format", "segments[0].format: got 9;",
-       [](Problem& x) { x.segment().format = static_cast<tessera_kv_format>(9); }},
+      {"Format", "segments[0].format: got 9;", [](Problem& x) { store(&x.segment().format, 9); }},
       {"SeqlenK", "segments[0].seqlen_k: got -2;", [](Problem& x) { x.segment().seqlen_k = -2; }},
       {"SecondSegment", "segments[1].k.data: got NULL;",
        [](Problem& x) {
@@ -469,7 +474,7 @@ struct MergeRefusal {
 TEST(MergeApi, RefusalsNameTheArgumentAndWriteNothing) {
   const MergeRefusal list[] = {
       {"struct_size: got 1;", [](MergeProblem& x) { x.p.struct_size = 1; }},
-      {"dtype: got 5;", [](MergeProblem& x) { x.p.dtype = static_cast<tessera_dtype>(5); }},
+      {"dtype: got 5;", [](MergeProblem& x) { store(&x.p.dtype, 5); }},
       {"head_dim_v: got 0;", [](MergeProblem& x) { x.p.head_dim_v = 0; }},
       {"num_rows: got -1;", [](MergeProblem& x) { x.p.num_rows = -1; }},
       {"num_states: got 0;", [](MergeProblem& x) { x.p.num_states = 0; }},
