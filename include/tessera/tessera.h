@@ -88,7 +88,7 @@ typedef struct tessera_row_scalars {
   int64_t stride_head;
 } tessera_row_scalars;
 
-/* Bytes of the K/V rows of a segment. */
+/* Bytes of the K/V rows of a segment. The two FP8 formats are reserved: the contract has no rule for them yet. */
 typedef enum tessera_kv_format {
   TESSERA_KV_DENSE = 0,       /* elements of the problem's dtype */
   TESSERA_KV_FP8_V32_656 = 1, /* DeepSeek-V3.2 row: 512 e4m3, 4 fp32 scales, 64 bf16 */
@@ -96,10 +96,10 @@ typedef enum tessera_kv_format {
 } tessera_kv_format;
 
 /* Custom visibility bits, for tree decoding. Bit (j & 7) of byte data[b * stride_batch + head * stride_head +
- * i * stride_row + (j >> 3)] says whether query token i sees the j-th of the covered keys; the covered keys are the
- * last num_keys keys of the sequence (all of them if num_keys < 0 or beyond its length), keys before them are not
- * affected. Combined (AND) with causal and window. Strides are in bytes, at most 2^28; 0 broadcasts. data == NULL: no
- * custom mask. */
+ * i * stride_row + (j >> 3)], head the query head, says whether query token i sees the j-th of the covered keys; the
+ * covered keys are the last num_keys keys of the sequence (all of them if num_keys < 0 or beyond its length), keys
+ * before them are not affected. Combined (AND) with causal and window. Strides are in bytes, at most 2^28; 0
+ * broadcasts. data == NULL: no custom mask. */
 typedef struct tessera_bit_mask {
   const uint8_t* data;
   int64_t stride_batch;
@@ -138,8 +138,9 @@ typedef struct tessera_kv_segment {
   const int32_t* q_positions; /* [batch] or NULL */
   tessera_bit_mask mask;
 
-  /* Gathered keys: indices[token * indices_stride + t], t < topk (or topk_lens[token]); -1 is no key. NULL: all keys.
-   */
+  /* Gathered keys of query token i of sequence b, shared by all heads: indices[n * indices_stride + t], t < topk or
+   * topk_lens[n], with n = cu_seqlens_q[b] + i, or b * seqlen_q + i; each -1 (no key) or a key index below the length.
+   * NULL: all keys. No kernel of this version takes them. */
   const int32_t* indices;
   int64_t indices_stride;
   int32_t topk;
@@ -153,7 +154,9 @@ typedef enum tessera_output_mode {
   TESSERA_OUTPUT_UNNORMALIZED = 1 /* the state (O, row_max_log2, row_sum) before R9, O in fp32; sinks must be NULL */
 } tessera_output_mode;
 
-/* The complete description of one attention call. Zero-initialise, set struct_size, fill what applies. */
+/* The complete description of one attention call. Zero-initialise, set struct_size, fill what applies. Fields whose
+ * zero is not "off" and that must be set: stride_dim = 1 of every tensor; window_left = window_right = -1 for no
+ * window; mask.num_keys = -1 when a mask covers all keys; softmax_scale; num_segments. */
 typedef struct tessera_fmha_params {
   size_t struct_size; /* sizeof(tessera_fmha_params) */
 
@@ -165,8 +168,9 @@ typedef struct tessera_fmha_params {
   int32_t num_heads_kv; /* divides num_heads_q; query head h reads K/V head h / (num_heads_q / num_heads_kv) */
   int64_t batch;        /* sequences */
 
-  tessera_tensor q;            /* (batch, token, num_heads_q, head_dim_qk) */
-  int64_t seqlen_q;            /* tokens per sequence, or the upper bound when cu_seqlens_q or seqlens_q is given */
+  tessera_tensor q; /* (batch, token, num_heads_q, head_dim_qk) */
+  int64_t seqlen_q; /* tokens per sequence, or the upper bound when cu_seqlens_q or seqlens_q is given */
+  /* Length of sequence b, first that applies: seqlens_q[b]; cu_seqlens_q[b+1] - cu_seqlens_q[b]; seqlen_q. */
   const int32_t* cu_seqlens_q; /* [batch + 1] or NULL */
   const int32_t* seqlens_q;    /* [batch] used lengths, or NULL */
 
@@ -189,11 +193,12 @@ typedef struct tessera_fmha_params {
 
   /* Split-KV: only chunks [chunk_begin, chunk_end) of the one segment; chunk_end = 0: all. Un-normalised mode only.
    * The range must be one chunk, a prefix of a superchunk, or a prefix of all superchunks: what the chain of R8 itself
-   * would merge. Merge the states with tessera_fmha_merge. */
+   * would merge (a last superchunk that is not full counts as one); chunk_begin is 0 when chunk_end is. Merge the
+   * states with tessera_fmha_merge. */
   int64_t chunk_begin;
   int64_t chunk_end;
 
-  const char* force_kernel; /* name from tessera_kernel_name(), or NULL: first supported row of the registry */
+  const char* force_kernel; /* name from tessera_kernel_get(), or NULL: first supported row of the registry */
 } tessera_fmha_params;
 
 /* ---------------------------------------------------------------- attention: the calls */
@@ -222,18 +227,20 @@ TESSERA_API tessera_status tessera_fmha_chunk_keys(const tessera_fmha_params* pa
                                                    tessera_error* error);
 
 /* The chain of R8 over num_states un-normalised states of the same rows, in the order given: state t of row
- * (token, head) is o[t * o.stride_batch + token * o.stride_token + head * o.stride_head ...] and likewise for the
+ * (token, head) is o_states[t * stride_batch + token * stride_token + head * stride_head ...] and likewise for the
  * scalars. Empty states (row_max_log2 = -inf, row_sum = 0) are the identity whatever bytes their O holds.
  * Output: a state again (un-normalised mode) or the finished row with sink, dtype and LSE (R9). */
 typedef struct tessera_merge_params {
   size_t struct_size;
-  tessera_dtype dtype; /* selects b of R0: the dtype of the Q, K, V that made the states */
+  /* Of the Q, K, V that made the states: with the arithmetic of the merge kernel, which must be that of the kernels
+   * that made them, it selects b of R0. */
+  tessera_dtype dtype;
   tessera_dtype o_dtype;
   int32_t head_dim_qk;
   int32_t head_dim_v;
   int32_t num_heads_q;
-  int64_t num_rows; /* tokens */
-  int64_t num_states;
+  int64_t num_rows;        /* tokens */
+  int64_t num_states;      /* >= 1 */
   tessera_tensor o_states; /* fp32; stride_batch steps from state to state */
   tessera_row_scalars row_max_log2_states;
   tessera_row_scalars row_sum_states;

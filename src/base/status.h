@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Values equal TESSERA_* in include/tessera/tessera.h (static_assert in src/api/api.cpp).
+// Values equal TESSERA_* in include/tessera/tessera.h (static_assert in src/api/info.cpp).
 enum class Code : int {
   kOk = 0,
   kInvalidArgument = 1,    // the caller's description contradicts itself or is out of range

@@ -147,10 +147,13 @@ void add_chat(CLI::App& app, int* exit_code) {
   auto o = std::make_shared<ChatCommandOptions>();
   CLI::App* command = app.add_subcommand("chat", "Talk to a model; one line of stdin is one message");
   o->model.add_to(*command);
+  o->model.add_schedule_to(*command);
   o->sampling.add_to(*command);
   command->add_option("--system", o->system, "system message");
-  command->add_option("--chat-template", o->chat_template, "chat format by name, if the model's own is not recognised");
+  command->add_option("--chat-template", o->chat_template,
+                      "chat format instead of the model's own: chatml, smollm2, qwen2.5, qwen3, llama3");
   command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens per answer at most")
+      ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->callback([o, exit_code] { *exit_code = chat(*o); });
 }

@@ -144,7 +144,7 @@ int explain(const ExplainOptions& o) {
     j["contract_id"] = id;
     j["chunk_keys"] = chunk;
     j["chunks_per_sequence"] = (o.seqlen_k + chunk - 1) / chunk;
-    j["split_boundaries"] = fmt::format("multiples of {} keys; one partial per {} keys can be merged alone", chunk,
+    j["split_boundaries"] = fmt::format("multiples of {} keys; one state per {} keys can be merged alone", chunk,
                                         chunk * kSuperchunkChunks);
     j["workspace_bytes"] = bytes;
   }
@@ -191,22 +191,22 @@ void add_explain(CLI::App& app, int* exit_code) {
   c->add_option("--dtype", o->dtype, "of Q, K, V")->check(dtypes);
   c->add_option("--o-dtype", o->o_dtype, "of O; default: dtype")->check(dtypes);
   c->add_option("--layout", o->layout, "bshd or bhsd")->check(CLI::IsMember({"bshd", "bhsd"}));
-  c->add_option("--batch", o->batch);
-  c->add_option("--seqlen-q", o->seqlen_q);
-  c->add_option("--seqlen-k", o->seqlen_k);
-  c->add_option("--heads-q", o->num_heads_q);
-  c->add_option("--heads-kv", o->num_heads_kv);
-  c->add_option("--head-dim", o->head_dim);
+  c->add_option("--batch", o->batch, "sequences")->capture_default_str();
+  c->add_option("--seqlen-q", o->seqlen_q, "query tokens of a sequence")->capture_default_str();
+  c->add_option("--seqlen-k", o->seqlen_k, "keys of a sequence")->capture_default_str();
+  c->add_option("--heads-q", o->num_heads_q, "query heads")->capture_default_str();
+  c->add_option("--heads-kv", o->num_heads_kv, "K/V heads; divides --heads-q")->capture_default_str();
+  c->add_option("--head-dim", o->head_dim, "of Q and K, and of V unless given")->capture_default_str();
   c->add_option("--head-dim-v", o->head_dim_v, "default: head-dim");
   c->add_option("--page-size", o->page_size, "paged K/V; 0: contiguous")->check(CLI::NonNegativeNumber);
   c->add_option("--window", o->window, "sliding window in keys, the query's own included; 0: none");
-  c->add_option("--softcap", o->softcap);
+  c->add_option("--softcap", o->softcap, "cap of the scores; 0: off");
   c->add_option("--threads", o->threads, "CPU threads, for the workspace")->check(CLI::Range(1, 1024));
-  c->add_flag("--causal", o->causal);
-  c->add_flag("--sinks", o->sinks);
-  c->add_flag("--alibi", o->alibi);
+  c->add_flag("--causal", o->causal, "aligned to the last key");
+  c->add_flag("--sinks", o->sinks, "one more term in the denominator");
+  c->add_flag("--alibi", o->alibi, "slopes per head");
   c->add_flag("--tree-mask", o->tree_mask, "custom bits over the last seqlen-q keys");
-  c->add_flag("--unnormalized", o->unnormalized, "O un-normalised with row max and row sum");
+  c->add_flag("--unnormalized", o->unnormalized, "O un-normalised in fp32, with row max and row sum");
   c->add_option("--kernel", o->kernel, "force a registry row");
   c->add_flag("--json", o->json, "one JSON object on stdout");
   c->callback([o, exit_code] { *exit_code = explain(*o); });

@@ -130,8 +130,10 @@ void add_gate(CLI::App& app, int* exit_code) {
   auto o = std::make_shared<GateOptions>();
   CLI::App* command = gate->add_subcommand("invariance", "Logits must keep their bytes under every schedule");
   o->model.add_to(*command);
-  command->add_option("--tokens", o->gate.num_tokens, "length of the sequence")->check(CLI::Range(48, 4096));
-  command->add_option("--gate-seed", o->gate.seed, "seed of the random neighbours");
+  command->add_option("--tokens", o->gate.num_tokens, "length of the sequence")
+      ->capture_default_str()
+      ->check(CLI::Range(48, 4096));
+  command->add_option("--gate-seed", o->gate.seed, "seed of the random neighbours")->capture_default_str();
   command->add_option("--text-file", o->text_file, "text to evaluate instead of the built-in one");
   command->add_flag("--negative-control", o->gate.negative_control,
                     "flip one bit of the cache in every schedule: the gate must then fail");

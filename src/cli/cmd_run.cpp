@@ -155,14 +155,19 @@ void add_run(CLI::App& app, int* exit_code) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Generate text from a prompt");
   o->model.add_to(*command);
+  o->model.add_schedule_to(*command);
   o->sampling.add_to(*command);
   auto* prompt = command->add_option("-p,--prompt", o->prompt, "the prompt's text");
   auto* file = command->add_option("-f,--prompt-file", o->prompt_file, "file with the prompt's text")->excludes(prompt);
   command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens to generate at most")
+      ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--chat", o->chat, "put the prompt as a user message in the model's chat format");
-  command->add_option("--system", o->system, "system message for --chat");
-  command->add_option("--chat-template", o->chat_template, "chat format by name, if the model's own is not recognised");
+  auto* chat = command->add_flag("--chat", o->chat, "put the prompt as a user message in the model's chat format");
+  command->add_option("--system", o->system, "system message for --chat")->needs(chat);
+  command
+      ->add_option("--chat-template", o->chat_template,
+                   "chat format instead of the model's own: chatml, smollm2, qwen2.5, qwen3, llama3")
+      ->needs(chat);
   command->add_flag("--ignore-end", o->ignore_end, "go on after an end-of-generation token");
   command->callback([o, prompt, file, exit_code] {
     if (prompt->count() + file->count() == 0) {

@@ -11,22 +11,30 @@ namespace tessera::cli {
 
 void ModelOptions::add_to(CLI::App& command) {
   command.add_option("-m,--model", model, "GGUF file, or 'demo' for SmolLM2-135M-Instruct (fetched once)")->required();
-  command.add_option("--backend", backend, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command.add_option("--backend", backend, "auto or cpu; cuda is refused: this build's engine computes on the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command.add_option("-t,--threads", threads, "CPU threads; 0: all. Moves no bit")->check(CLI::Range(0, 1024));
   command.add_option("--context", context, "longest sequence in tokens; 0: the model's own, at most 8192");
   command.add_option("--kv-type", kv_type, "f32; f16 and bf16 halve the KV cache and round what attention reads")
+      ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  command.add_option("--page-size", page_size, "tokens per KV page. Moves no bit");
-  command.add_option("--chunk", chunk, "prompt tokens per step. Moves no bit")->check(CLI::PositiveNumber);
   command.add_flag("--json", json, "one JSON object on stdout instead of text");
 }
 
+void ModelOptions::add_schedule_to(CLI::App& command) {
+  command.add_option("--page-size", page_size, "tokens per KV page. Moves no bit")->capture_default_str();
+  command.add_option("--chunk", chunk, "prompt tokens per step. Moves no bit")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
 void SamplingOptions::add_to(CLI::App& command) {
-  command.add_option("--temp", sampler.temperature, "temperature; 0: greedy (default)");
-  command.add_option("--top-k", sampler.top_k, "keep the k best tokens; 0: all");
-  command.add_option("--top-p", sampler.top_p, "keep the best tokens that hold this share");
-  command.add_option("--min-p", sampler.min_p, "keep tokens at least this share as probable as the best");
-  command.add_option("--seed", seed, "seed of the random numbers");
+  command.add_option("--temp", sampler.temperature, "temperature; 0: greedy (default)")->capture_default_str();
+  command.add_option("--top-k", sampler.top_k, "keep the k best tokens; 0: all")->capture_default_str();
+  command.add_option("--top-p", sampler.top_p, "keep the best tokens that hold this share")->capture_default_str();
+  command.add_option("--min-p", sampler.min_p, "keep tokens at least this share as probable as the best")
+      ->capture_default_str();
+  command.add_option("--seed", seed, "seed of the random numbers")->capture_default_str();
 }
 
 Result<ChatTemplate> select_chat_template(const Tokenizer& tokenizer, const std::string& name) {

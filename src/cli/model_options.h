@@ -23,6 +23,8 @@ struct ModelOptions {
   bool json = false;
 
   void add_to(CLI::App& command);
+  // Ways to run that move no bit, for commands that do not choose them themselves.
+  void add_schedule_to(CLI::App& command);
 };
 
 struct SamplingOptions {

@@ -54,7 +54,7 @@ void chain(State& a, State&& b) {
   a.m = m;
 }
 
-// Split operands of R1 and R6 for hopper, or widened ones for cpu-fma32.
+// Decoded operands of R1 and R6 for hopper, or widened ones for cpu-fma32.
 struct Operands {
   std::vector<int16_t> significands, exponents;
   std::vector<float> widened;
@@ -214,7 +214,7 @@ void accumulate_output(const Problem& problem, const Keys& keys, int64_t first, 
       exponents[t] = x.exponent;
       any |= x.significand != 0;
     }
-    if (any) {  // keys with P = +0 are not added; fdot over none but such keys would return O
+    if (any) {  // keys with P = +0 are not added; fdot over none but such keys returns O, -0 as +0
       hopper_accumulate(problem.params.dtype, {significands, exponents}, keys.v.decoded(block * dims), dims, o);
     }
   }

@@ -141,7 +141,8 @@ Status check_chunk_range(const tessera_fmha_params& params) {
   const int64_t superchunk = begin / kSuperchunkChunks;
   const bool one_chunk = end == begin + 1;
   const bool superchunk_prefix = begin % kSuperchunkChunks == 0 && end <= (superchunk + 1) * kSuperchunkChunks;
-  const bool superchunks = begin == 0 && end % kSuperchunkChunks == 0;
+  const int64_t all = (params.segments[0].seqlen_k + kChunkKeys - 1) / kChunkKeys;
+  const bool superchunks = begin == 0 && (end % kSuperchunkChunks == 0 || end >= all);
   if (begin < 0 || end <= begin || !(one_chunk || superchunk_prefix || superchunks)) {
     return invalid(
         "chunk_begin, chunk_end: got [{}, {}); allowed one chunk, a prefix of a superchunk of {} chunks, or a prefix "
@@ -231,8 +232,8 @@ Status check_merge(const tessera_merge_params& params) {
   if (params.struct_size != sizeof(tessera_merge_params)) {
     return invalid("struct_size: got {}; allowed {}", params.struct_size, sizeof(tessera_merge_params));
   }
-  if (params.num_heads_q < 1 || params.num_rows < 0 || params.num_states < 0) {
-    return invalid("num_heads_q, num_rows, num_states: got {}, {}, {}; allowed >= 1, >= 0, >= 0", params.num_heads_q,
+  if (params.num_heads_q < 1 || params.num_rows < 0 || params.num_states < 1) {
+    return invalid("num_heads_q, num_rows, num_states: got {}, {}, {}; allowed >= 1, >= 0, >= 1", params.num_heads_q,
                    params.num_rows, params.num_states);
   }
   TESSERA_RETURN_IF_ERROR(

@@ -241,7 +241,7 @@ inline void run_chunk(Block* b, const tessera_kv_segment& segment, KeyRange keys
 }
 
 // Chains chunks [chunk_begin, chunk_end) of a segment into `result`, chunk by chunk inside superchunks, superchunk by
-// superchunk. `result` is empty or, for a single segment, what the earlier chunks gave. chunk(c, state) yields chunk c
+// superchunk. `result` is empty on entry. chunk(c, state) yields chunk c
 // in a state and returns it.
 template <class V, class Chunk>
 inline void chain_chunks(Block* b, int64_t chunk_begin, int64_t chunk_end, const FmhaState& result,

@@ -1,5 +1,6 @@
-// How one attention call is cut into work items and where their memory lies. Only free choices of the contract are made
-// here (contract.md, "Free under the contract"): nothing in this file moves a bit of the result.
+// How one attention call is cut into work items and where their memory lies. Apart from
+// R0's constants and R2's key intervals, only free choices of the contract are made here (contract.md, "Free under the
+// contract"): they move no bit of the result.
 #pragma once
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// R1 (modifiers), R3, R4, R7: one row of one granule from S to P.
+// R1 (modifiers), R3, R4, R7: one row of one granule from S to P (R5 is the identity in cpu-fma32).
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +10,7 @@
 namespace tessera::cpu_fmha {
 namespace {
 
-// What R1's modifiers need to know about a row. ALiBi: slope != 0 or not, `alibi` says whether it is on.
+// What R1's modifiers need to know about a row. `alibi` says whether ALiBi is on; a slope of 0 is still on.
 struct Modifiers {
   float scale;
   float cap;  // 0: off
