@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/call_guard.h"
+#include "api/integer_of.h"
 #include "kernels/cpu/fp_environment.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/pack.h"
@@ -119,8 +120,7 @@ Result<GemmProblem> check_shapes(const tessera_gemm_params* params) {
   problem.num_weights = params->num_weights;
   for (int32_t w = 0; w < params->num_weights; ++w) {
     const tessera_gemm_weight& weight = params->weights[w];
-    const Result<const WeightTraits*> traits =
-        gemm::check_weight_shape(static_cast<int32_t>(weight.type), weight.n, params->k);
+    const Result<const WeightTraits*> traits = gemm::check_weight_shape(integer_of(weight.type), weight.n, params->k);
     if (!traits.ok()) return Status(traits.status().code(), argument(w, traits.status().text().c_str()));
     problem.weights[w].traits = traits.value();
     problem.weights[w].n = weight.n;
@@ -218,21 +218,21 @@ extern "C" {
 
 tessera_status tessera_gemm_packed_size(tessera_weight_type type, int64_t n, int64_t k, size_t* bytes,
                                         tessera_error* error) {
-  return tessera::guarded_size(bytes, error, [&] { return tessera::packed_size(static_cast<int32_t>(type), n, k); });
+  return tessera::guarded_size(bytes, error, [&] { return tessera::packed_size(tessera::integer_of(type), n, k); });
 }
 
 tessera_status tessera_gemm_pack(tessera_weight_type type, int64_t n, int64_t k, int64_t row_begin, int64_t row_end,
                                  const void* rows, size_t rows_bytes, void* packed, size_t packed_bytes,
                                  tessera_error* error) {
   return tessera::run_guarded(error, [&] {
-    return tessera::pack(static_cast<int32_t>(type), n, k, row_begin, row_end, rows, rows_bytes, packed, packed_bytes);
+    return tessera::pack(tessera::integer_of(type), n, k, row_begin, row_end, rows, rows_bytes, packed, packed_bytes);
   });
 }
 
 tessera_status tessera_gemm_unpack_row(tessera_weight_type type, int64_t n, int64_t k, const void* packed, int64_t row,
                                        float* dst, tessera_error* error) {
   return tessera::run_guarded(error,
-                              [&] { return tessera::unpack_row(static_cast<int32_t>(type), n, k, packed, row, dst); });
+                              [&] { return tessera::unpack_row(tessera::integer_of(type), n, k, packed, row, dst); });
 }
 
 tessera_status tessera_gemm_workspace_size(const tessera_gemm_params* params, int32_t num_threads, size_t* bytes,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/call_guard.h"
+#include "api/integer_of.h"
 #include "kernels/cpu/row_ops/row_ops.h"
 
 namespace tessera {
@@ -75,7 +76,7 @@ Status swiglu(const row_ops::SwigluTask& task, const tessera_stream* stream) {
   return {};
 }
 
-Status rope(row_ops::RopeTask task, int32_t head_dim, tessera_rope_pairing pairing, int64_t num_positions,
+Status rope(row_ops::RopeTask task, int32_t head_dim, int32_t pairing, int64_t num_positions,
             const tessera_stream* stream) {
   TESSERA_RETURN_IF_ERROR(check_range("rows", task.rows, 1, kMaxRows));
   TESSERA_RETURN_IF_ERROR(check_range("num_heads", task.num_heads, 1, 65536));
@@ -85,7 +86,7 @@ Status rope(row_ops::RopeTask task, int32_t head_dim, tessera_rope_pairing pairi
     return invalid(fmt::format("rotary_dim: got {}; allowed even numbers up to head_dim {}; pass the rotated elements",
                                task.rotary_dim, head_dim));
   }
-  TESSERA_RETURN_IF_ERROR(check_range("pairing", static_cast<int>(pairing), 0, 1));
+  TESSERA_RETURN_IF_ERROR(check_range("pairing", pairing, 0, 1));
   TESSERA_RETURN_IF_ERROR(check_range("num_positions", num_positions, 1, int64_t{1} << 31));
   TESSERA_RETURN_IF_ERROR(check_pointer("positions", task.positions));
   TESSERA_RETURN_IF_ERROR(check_pointer("cos_table", task.cos_table));

@@ -39,6 +39,14 @@ Result<VocabData> read_vocabulary(const GgufFile& file, int64_t vocab_size) {
   TESSERA_RETURN_IF_ERROR(pre.status());
   data.pre = pre.value();
 
+  // SentencePiece normalisation that the tokenizer does not do: its tokens would come out silently wrong.
+  for (const char* key : {"tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.remove_extra_whitespaces"}) {
+    if (data.model == "llama" && file.find(key) != nullptr) {
+      const Status s = file.key_error(key, "a value", "the key absent", "use a model without this normalisation");
+      return Status(Code::kUnsupported, s.text());
+    }
+  }
+
   Result<StringArray> tokens = file.get_string_array("tokenizer.ggml.tokens", n, n);
   TESSERA_RETURN_IF_ERROR(tokens.status());
   data.tokens = tokens.value().views();

@@ -90,6 +90,12 @@ const BadFile kBadFiles[] = {
        replace_kv(w, "tokenizer.ggml.tokens", MetaType::Array, testing::strings({"a", "b"}));
      },
      Code::kBadFile, "tokenizer.ggml.tokens"},
+    {"SentencePieceNormalisation",
+     [](GgufWriter* w) {
+       replace_kv(w, "tokenizer.ggml.model", MetaType::String, testing::str("llama"));
+       w->kv("tokenizer.ggml.remove_extra_whitespaces", MetaType::Bool, le<uint8_t>(1));
+     },
+     Code::kUnsupported, "remove_extra_whitespaces"},
     {"EosOutsideTheVocabulary", [](GgufWriter* w) { set_u32(w, "tokenizer.ggml.eos_token_id", 0xffffffffU); },
      Code::kBadFile, "eos"},
 };

@@ -2,8 +2,10 @@
 // (tests/reference/hf_tokenizer.py).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 

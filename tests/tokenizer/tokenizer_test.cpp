@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
+#include <ctime>
 #include <string>
 #include <vector>
 
@@ -218,19 +219,20 @@ TEST(TokenId, FindsControlTokensByTheirExactText) {
   EXPECT_EQ(t.tokenizer.token_text(kSpaceHello), "\u0120hello");
 }
 
-// A backtracking regex or a quadratic merge loop needs hours for these; the bound is two orders above what they take.
-TEST(Encode, AMegabyteInOneWordIsNotQuadratic) {
+// A quadratic scanner or merge loop needs minutes for these; the bound (processor time) is two orders above what they
+// take.
+TEST(Encode, LongWordsAreNotQuadratic) {
   for (const char* pre : {"smollm", "llama-bpe", "qwen2"}) {
     const Fixture t{byte_level_builder(pre)};
     for (const char* unit : {"l", " ", "\n", "=", "'", "hel", "\xFF", "<|im_start"}) {
       std::string text;
-      while (text.size() < (1u << 20)) {
+      while (text.size() < (1u << 18)) {
         text += unit;
       }
-      const auto start = std::chrono::steady_clock::now();
+      const std::clock_t start = std::clock();
       const Ids ids = t.encode(text, {.parse_special = true});
-      const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      EXPECT_LT(seconds, 60.0) << pre << " " << unit;
+      const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+      EXPECT_LT(seconds, 20.0) << pre << " " << unit;
       EXPECT_EQ(t.decode(ids), text) << pre << " " << unit;
     }
   }

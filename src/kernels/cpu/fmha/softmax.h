@@ -42,14 +42,6 @@ inline typename V::F modify(typename V::F s, const Modifiers& m, int64_t first, 
   return x;
 }
 
-// u of R3. ceil_product() of the contract, with a short way for the usual magnitudes: the product of two fp32 numbers
-// is exact in double, and so is its ceiling. Adding +0 turns -0 into +0.
-inline float ceiling_of_product(float mu, float c) {
-  const double product = static_cast<double>(mu) * static_cast<double>(c);
-  if (product > -0x1p22 && product < 0x1p22) return static_cast<float>(__builtin_ceil(product)) + 0.0f;
-  return ceil_product(mu, c);
-}
-
 inline float negative_infinity() {
   return -__builtin_inff();
 }
@@ -82,7 +74,7 @@ inline void softmax_row(float* scores, const uint16_t* visible, int begin, int e
     return;
   }
 
-  const float u = ceiling_of_product(V::reduce_max(largest), c);
+  const float u = ceil_product(V::reduce_max(largest), c);
   const float before = *m;
   float a = 1.0f;
   if (u > before + lazy_threshold) {  // -Inf before the first
