@@ -19,7 +19,9 @@ void replace_kv(GgufWriter* w, const std::string& key, MetaType type, const std:
   const std::string prefix = testing::str(key);
   for (std::string& pair : w->pairs) {
     if (pair.compare(0, prefix.size(), prefix) == 0) {
-      pair = prefix + le(static_cast<uint32_t>(type)) + value;
+      pair = prefix;
+      pair += le(static_cast<uint32_t>(type));
+      pair += value;
       return;
     }
   }

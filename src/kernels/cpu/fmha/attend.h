@@ -93,7 +93,8 @@ inline void compute_packed_scores(const Block& b, bool all_visible, int key_bloc
   const auto groups = [&]<int kDim>() {
     for_row_groups<RegisterBlock<V>::kScoreRows>(b.rows, [&]<int kRows>(int r) {
       if (!all_visible && union_of_rows(b, r, kRows, key_block) == 0) return;  // hidden from all: S is not looked at
-      constexpr int kGroupDim = kRows == RegisterBlock<V>::kScoreRows ? kDim : 0;  // few rows need no special copy
+      constexpr bool kFullGroup = kRows == RegisterBlock<V>::kScoreRows;
+      constexpr int kGroupDim = kFullGroup * kDim;  // 0: any head dim; few rows need no special copy
       packed_scores<V, kRows, kGroupDim>(b.q + r * stride_q, stride_q, packed, dim, scores + r * stride_s, stride_s);
     });
   };

@@ -1,0 +1,125 @@
+#include "kernels/sm90/fmha_prefill/prefill.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::sm90 {
+namespace {
+
+// K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
+// on).
+constexpr int64_t kSectionBytes = int64_t{32} << 20;
+
+constexpr int64_t kScratchAlignment = 16;
+constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
+
+Status refuse(Code code, std::string text) {
+  return Status(code, std::move(text));
+}
+
+Status check(const PrefillEntry& entry, const PrefillProblem& p) {
+  const int64_t dims = entry.head_dim;
+  if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16) || p.causal != entry.causal) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype or mask than this kernel's", entry.name));
+  }
+  for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
+    if (t->dims != dims) {
+      return refuse(Code::kUnsupported, fmt::format("{}: got head_dim {}; allowed {}", entry.name, t->dims, dims));
+    }
+  }
+  if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
+      p.k.batch != p.q.batch || p.v.batch != p.q.batch || p.o.batch != p.q.batch) {
+    return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
+  }
+  if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
+  }
+  constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
+  if (p.q.tokens > kLongest || p.k.tokens > kLongest) {
+    return refuse(Code::kUnsupported,
+                  fmt::format("seqlen: got {} and {}; allowed up to {}", p.q.tokens, p.k.tokens, kLongest));
+  }
+  if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
+  }
+  return {};
+}
+
+}  // namespace
+
+size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
+  if (problem.k.tokens <= int64_t{kChunkKeys} * kSuperchunkChunks) {
+    return kCounterBytes;
+  }
+  // Per warpgroup (at most three a block): O (64, head_dim) in fp32, and four scalars a thread.
+  const int64_t per_thread = problem.q.dims / 2 + 4;
+  return kCounterBytes + static_cast<size_t>(per_thread * static_cast<int64_t>(sizeof(float)) * kWarpgroupThreads * 3 *
+                                             multiprocessors);
+}
+
+Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(check(entry, problem));
+  const size_t scratch = prefill_scratch_bytes(problem, multiprocessors);
+  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
+    return Status(Code::kWorkspaceTooSmall,
+                  fmt::format("scratch: got none or a misaligned one; allowed {} bytes, 16-byte aligned", scratch));
+  }
+  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
+    return {};  // no row to write
+  }
+  // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
+  TensorView k = problem.k;
+  TensorView v = problem.v;
+  k.tokens = std::max<int64_t>(k.tokens, 1);
+  v.tokens = k.tokens;
+
+  PrefillArguments a{};
+  struct Map {
+    const char* name;
+    const TensorView& tensor;
+    int box_tokens;
+    CUtensorMap& map;
+  };
+  for (const Map& m : {Map{"q", problem.q, kWarpgroupRows, a.q_map}, Map{"k", k, entry.granule_keys, a.k_map},
+                       Map{"v", v, entry.granule_keys, a.v_map}, Map{"o", problem.o, kWarpgroupRows, a.o_map}}) {
+    Result<CUtensorMap> map = make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
+    if (!map.ok()) {
+      return map.status();
+    }
+    m.map = map.value();
+  }
+  a.lse = problem.lse.data;
+  a.lse_stride_batch = problem.lse.stride_batch;
+  a.lse_stride_token = problem.lse.stride_token;
+  a.lse_stride_head = problem.lse.stride_head;
+  a.tile_counter = static_cast<int*>(problem.scratch);
+  a.superchunks = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + kCounterBytes);
+  a.seqlen_q = static_cast<int>(problem.q.tokens);
+  a.seqlen_k = static_cast<int>(problem.k.tokens);
+  a.heads_q = static_cast<int>(problem.q.heads);
+  a.group = static_cast<int>(problem.q.heads / problem.k.heads);
+  a.c = score_scale(problem.softmax_scale, false);
+  a.bias = entry.bf16 ? 0.0F : 7.0F;
+
+  const int64_t pairs = problem.q.heads * problem.q.batch;
+  const int64_t query_tiles = (problem.q.tokens + entry.block_m - 1) / entry.block_m;
+  if (pairs * query_tiles > std::numeric_limits<int32_t>::max() / 2) {
+    return Status(Code::kUnsupported,
+                  fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
+  }
+  const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
+  const int64_t section = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
+  a.order = {static_cast<int>(query_tiles), static_cast<int>(pairs), static_cast<int>(std::min(section, pairs)),
+             static_cast<int>(pairs * query_tiles)};
+  const cudaError_t error = entry.launch(a, std::min(multiprocessors, a.order.total), stream);
+  if (error != cudaSuccess) {
+    return Status(Code::kDevice, fmt::format("{}: launch failed: {}", entry.name, cudaGetErrorString(error)));
+  }
+  return {};
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,62 @@
+// Host side of the prefill kernels: from a problem to tensor maps, tile order and a launch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/sm90/fmha_prefill/config.h"
+#include "kernels/sm90/tma_map.h"
+#include "tessera/tessera.h"
+
+namespace tessera::sm90 {
+
+// O = softmax(scale Q K^T) V under hopper-k16-f25 (docs/contract.md), every query token at key position
+// seqlen_k - seqlen_q + i.
+struct PrefillProblem {
+  tessera_dtype dtype = TESSERA_BF16;  // fp16 or bf16; of Q, K, V and O
+  TensorView q, o;                     // (batch, seqlen_q, heads_q, head_dim)
+  TensorView k, v;                     // (batch, seqlen_k, heads_kv, head_dim); heads_kv divides heads_q
+  bool causal = false;
+  float softmax_scale = 0.0F;  // > 0, finite
+  tessera_row_scalars lse{};   // natural log; data null: not wanted
+  void* scratch = nullptr;     // prefill_scratch_bytes(), 16-byte aligned; zero before its first use
+};
+
+// Scratch of a launch: the tile counter and, once the keys exceed one superchunk, its accumulators (R8) per resident
+// block. Launches that run at the same time need scratch of their own.
+size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors);
+
+// A kernel as the launcher sees it.
+struct PrefillEntry {
+  const char* name;
+  int head_dim;
+  bool bf16;
+  bool causal;
+  int block_m;
+  int granule_keys;
+  // Enqueues the kernel over `blocks` blocks.
+  cudaError_t (*launch)(const PrefillArguments& arguments, int blocks, cudaStream_t stream);
+};
+
+template <class Tag>
+cudaError_t launch_prefill(const PrefillArguments& arguments, int blocks, cudaStream_t stream);
+
+template <class Tag>
+constexpr PrefillEntry prefill_entry() {
+  return {Tag::kName,
+          Tag::kNumbers.head_dim,
+          Tag::kNumbers.bf16,
+          Tag::kSchedule.causal,
+          PrefillLayout<Tag>::kBlockM,
+          Tag::kNumbers.granule_keys,
+          &launch_prefill<Tag>};
+}
+
+// Checks the problem against the entry, builds the maps and enqueues the kernel on `multiprocessors` blocks at most.
+// kInvalidArgument or kUnsupported before anything is enqueued, kDevice if CUDA refuses.
+Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors, cudaStream_t stream);
+
+}  // namespace tessera::sm90

@@ -1,0 +1,138 @@
+// The sm_90 instructions that CUDA C++ has no function for, one thin wrapper each: mbarriers, the tensor copy engine
+// (TMA), named barriers, register reallocation, exp2. Names follow the PTX ISA 8.x; sections are cited where the
+// behaviour is not obvious. wgmma is in wgmma.cuh.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace tessera::sm90 {
+
+// 32-bit address in the shared window, the form every instruction below takes.
+__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// ---------------------------------------------------------------- mbarriers (PTX ISA "mbarrier")
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Makes barrier_init visible to the copy engine (async proxy) of this block.
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// One arrival, and `bytes` more that the copy engine must deliver before the phase completes.
+__device__ __forceinline__ void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Returns once the phase with this parity has completed. The hardware suspends the thread for a bounded time per try.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, int value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ int load_shared(uint32_t address) {
+  int value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+// ---------------------------------------------------------------- copy engine (PTX ISA "cp.async.bulk.tensor")
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(map)) : "memory");
+}
+
+// The box of `map` at (dim, token, head, batch) -> shared memory; elements out of the tensor's bounds arrive as zeros
+// and count towards the barrier's bytes.
+__device__ __forceinline__ void load_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier, int dim,
+                                         int token, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(token), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// Shared memory -> the box of `map`; elements out of bounds are not written.
+__device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t source, int dim, int token, int head,
+                                          int batch) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(source), "r"(dim), "r"(token), "r"(head), "r"(batch)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// The calling thread's committed stores have read their shared memory.
+__device__ __forceinline__ void store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+// Orders this thread's ordinary shared-memory stores before later accesses of the copy engine and the tensor cores.
+__device__ __forceinline__ void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---------------------------------------------------------------- warps
+
+// Named barrier `id` (1..15; 0 is __syncthreads) over `threads` threads, waiting ones and merely arriving ones
+// together.
+__device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// A value that is equal in all lanes, said so that ptxas knows: branches on anything else count as divergent, and wgmma
+// around them is serialised (C7520).
+template <class T>
+__device__ __forceinline__ T uniform(T value) {
+  return __shfl_sync(0xffffffffU, value, 0);
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Rule R4: E of hopper-k16-f25.
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace tessera::sm90

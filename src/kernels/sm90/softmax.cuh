@@ -1,0 +1,210 @@
+// Rules R3, R4, R5, R7 and R8's scalars for the accumulator fragment of one warpgroup: a thread holds two rows (h = 0,
+// 1) of S (64, 128) = one granule, and of each row the keys of classes 2q and 2q + 1 (key mod 8), q = lane mod 4.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "contract/exp2.h"
+#include "contract/log2.h"
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace tessera::sm90 {
+
+inline constexpr int kRowsPerThread = 2;
+inline constexpr int kClassesPerThread = 2;
+
+__device__ __forceinline__ float minus_infinity() {
+  return __uint_as_float(0xff800000U);
+}
+
+// State of a thread's two rows over one chunk (R8 before the class sum). m = -Inf is "none".
+struct ChunkRows {
+  float m[kRowsPerThread];
+  float l[kRowsPerThread][kClassesPerThread];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      m[h] = minus_infinity();
+      l[h][0] = l[h][1] = 0.0F;
+    }
+  }
+};
+
+// u of R3. In the usual range one fma rounded up to an integer; -Inf (no visible key) and large products go the long
+// way.
+__device__ __forceinline__ float ceil_of_product(float mu, float c) {
+  float u = __fadd_rn(__fmaf_ru(mu, c, kRoundMagic), -kRoundMagic);
+  if (!(fabsf(u) < 0x1p22F)) {
+    u = __fadd_rn(ceilf(__fmul_ru(mu, c)), 0.0F);
+  }
+  return u;
+}
+
+// drop_weight(-change) for an integer-valued change <= 0, NaN or -Inf: ex2.approx of an integer is exact
+// (contract/ex2_sm90.h).
+__device__ __forceinline__ float power_of_drop(float change) {
+  return change >= -kLargestDrop ? exp2_approx(change) : 0.0F;
+}
+
+// S := p (R4, unrounded) for one granule, masked scores given as -Inf; `rows` moves on by R3 and R7. Returns whether
+// any row of the warp changed its maximum, with the a of R3 per row in `rescale` (1 otherwise). kLazy false: every new
+// maximum counts (T = 0), which is not the contract; benchmarks use it to price T.
+template <bool kLazy, int kScores>
+__device__ __forceinline__ bool softmax_granule(float (&s)[kScores], ChunkRows& rows, float (&rescale)[kRowsPerThread],
+                                                float c, float bias, float lazy_threshold) {
+  // Four chains of maxima per row hide the latency of each.
+  constexpr int kChains = 4;
+  float largest_of[kRowsPerThread][kChains];
+#pragma unroll
+  for (int n = 0; n < kScores / 4; ++n) {
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      const float pair = fmaxf(s[4 * n + 2 * h], s[4 * n + 2 * h + 1]);
+      float& chain = largest_of[h][n % kChains];
+      chain = n < kChains ? pair : fmaxf(chain, pair);
+    }
+  }
+  float mu[kRowsPerThread];
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    mu[h] = fmaxf(fmaxf(largest_of[h][0], largest_of[h][1]), fmaxf(largest_of[h][2], largest_of[h][3]));
+  }
+#pragma unroll
+  for (int lanes = 1; lanes <= 2; lanes *= 2) {
+#pragma unroll
+    for (float& largest : mu) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, lanes));
+    }
+  }
+  bool higher = false;
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    const float u = ceil_of_product(mu[h], c);
+    const bool moves = u > (kLazy ? __fadd_rn(rows.m[h], lazy_threshold) : rows.m[h]);
+    const float m = moves ? u : rows.m[h];
+    rescale[h] = power_of_drop(__fsub_rn(rows.m[h], m));
+    rows.m[h] = m;
+    higher |= moves;
+  }
+  const bool moved = __any_sync(0xffffffffU, higher);
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    // A row without any key so far keeps y = -Inf rather than NaN.
+    const float offset = __fsub_rn(bias, rows.m[h] == minus_infinity() ? 0.0F : rows.m[h]);
+    float g[kClassesPerThread];
+#pragma unroll
+    for (int block = 0; block < kScores / 8; ++block) {
+#pragma unroll
+      for (int e = 0; e < kClassesPerThread; ++e) {
+        float& low = s[8 * block + 2 * h + e];
+        float& high = s[8 * block + 4 + 2 * h + e];
+        low = exp2_approx(__fmaf_rn(low, c, offset));
+        high = exp2_approx(__fmaf_rn(high, c, offset));
+        const float t = __fadd_rn(low, high);
+        g[e] = block == 0 ? t : __fadd_rn(g[e], t);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < kClassesPerThread; ++e) {
+      rows.l[h][e] = __fmaf_rn(rows.l[h][e], rescale[h], g[e]);
+    }
+  }
+  return moved;
+}
+
+// R5: two weights rounded to the element type, `low` in the low half.
+template <Element kElement>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+  uint32_t pair;
+  if constexpr (kElement == Element::kBf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+// R5 for the fragment: p -> A operands of the granule's k16 steps.
+template <Element kElement, int kScores>
+__device__ __forceinline__ void round_weights(const float (&p)[kScores], uint32_t (&a)[kScores / 8][4]) {
+#pragma unroll
+  for (int block = 0; block < kScores / 8; ++block) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      a[block][r] = round_pair<kElement>(p[8 * block + 2 * r], p[8 * block + 2 * r + 1]);
+    }
+  }
+}
+
+// R6: O := O a.
+template <int kOutputs>
+__device__ __forceinline__ void rescale_output(float (&o)[kOutputs], const float (&rescale)[kRowsPerThread]) {
+#pragma unroll
+  for (int i = 0; i < kOutputs; ++i) {
+    o[i] = __fmul_rn(o[i], rescale[i / 2 % 2]);
+  }
+}
+
+// l of R7 at a chunk's end, the same number in all four threads of a row.
+__device__ __forceinline__ float sum_classes(const float (&l)[kClassesPerThread]) {
+  float sum = __fadd_rn(l[0], l[1]);
+  sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffU, sum, 1));
+  return __fadd_rn(sum, __shfl_xor_sync(0xffffffffU, sum, 2));
+}
+
+// (m, l) of R8 for a thread's two rows. m = -Inf: empty.
+struct StateRows {
+  float m[kRowsPerThread];
+  float l[kRowsPerThread];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      m[h] = minus_infinity();
+      l[h] = 0.0F;
+    }
+  }
+};
+
+// Weights of the two sides of one chain step (R8).
+struct ChainWeights {
+  float first[kRowsPerThread];
+  float second[kRowsPerThread];
+};
+
+// `state` := chain(state, second) in its scalars; the weights are for O. An empty side gets weight 0, and the other 1,
+// which leaves its bits alone.
+__device__ __forceinline__ ChainWeights chain_scalars(StateRows& state, const StateRows& second) {
+  ChainWeights w;
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    const float m = fmaxf(state.m[h], second.m[h]);
+    w.first[h] = drop_weight(__fsub_rn(m, state.m[h]));
+    w.second[h] = drop_weight(__fsub_rn(m, second.m[h]));
+    state.l[h] = __fmaf_rn(state.l[h], w.first[h], __fmul_rn(second.l[h], w.second[h]));
+    state.m[h] = m;
+  }
+  return w;
+}
+
+// The chain of one element of O; i is its index in the fragment.
+__device__ __forceinline__ float chain_output(float first, float second, const ChainWeights& w, int i) {
+  const int h = i / 2 % 2;
+  return __fmaf_rn(first, w.first[h], __fmul_rn(second, w.second[h]));
+}
+
+// Two output elements of R9 as a pair, -0 as +0.
+template <Element kElement>
+__device__ __forceinline__ uint32_t finish_pair(float low, float high) {
+  uint32_t pair = round_pair<kElement>(low, high);
+  pair = (pair & 0xffffU) == 0x8000U ? pair & 0xffff0000U : pair;
+  return (pair >> 16) == 0x8000U ? pair & 0xffffU : pair;
+}
+
+}  // namespace tessera::sm90

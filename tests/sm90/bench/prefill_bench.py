@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Times the prefill kernels beside torch's cuDNN attention in one process and prints TFLOP/s.
+
+    prefill_bench.py SHIM.so [--json FILE] [--variants a,b] [--seconds-sustained S] [--grid small|full]
+
+TFLOP/s = 4 b h s^2 d (halved for causal) / time; CUDA events around single calls after a short spin ("spaced"), median.
+The `FA3/cuDNN` column of the table is not measured here: it is the ratio recorded earlier on the same model of GPU.
+"""
+
+import argparse
+import ctypes
+import json
+import statistics
+import subprocess
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+# (batch, seqlen, heads_q, heads_kv, causal): FA3 over cuDNN as recorded on an H200 with cuDNN 9.19, head dim 128.
+FA3_OVER_CUDNN = {
+    (16, 1024, 16, 16, False): 0.85, (16, 1024, 16, 16, True): 1.14, (8, 2048, 16, 16, False): 1.07,
+    (8, 2048, 16, 16, True): 1.20, (4, 4096, 16, 16, False): 1.07, (4, 4096, 16, 16, True): 1.21,
+    (2, 8192, 16, 16, False): 1.09, (2, 8192, 16, 16, True): 1.20, (1, 16384, 16, 16, False): 1.15,
+    (1, 16384, 16, 16, True): 1.21, (1, 32768, 16, 16, False): 1.13, (1, 32768, 16, 16, True): 1.07,
+    (16, 1024, 32, 8, False): 1.04, (16, 1024, 32, 8, True): 1.14, (8, 2048, 32, 8, False): 1.06,
+    (8, 2048, 32, 8, True): 1.17, (4, 4096, 32, 8, False): 1.07, (4, 4096, 32, 8, True): 1.18,
+    (2, 8192, 32, 8, False): 1.05, (2, 8192, 32, 8, True): 1.15, (1, 16384, 32, 8, False): 1.12,
+    (1, 16384, 32, 8, True): 1.17, (1, 32768, 32, 8, False): 1.11, (1, 32768, 32, 8, True): 1.12,
+}
+SMALL = [key for key in FA3_OVER_CUDNN if 2048 <= key[1] <= 16384 and (key[3] == 16 or key[1] in (2048, 8192))]
+
+
+class Shim:
+    def __init__(self, path):
+        library = ctypes.CDLL(path)
+        self.call = library.tessera_bench_prefill
+        self.has = lambda name, causal: library.tessera_bench_has_variant(name.encode(), int(causal)) == 1
+        self.sms = torch.cuda.get_device_properties(0).multi_processor_count
+
+    def runner(self, variant, q, k, v, causal):
+        batch, seqlen, heads, dim = q.shape
+        out = torch.full_like(q, float("nan"))
+        lse = torch.empty(batch, heads, seqlen, device="cuda", dtype=torch.float32)
+        scratch = torch.zeros(self.sms * 3 * 128 * (dim // 2 + 4) + 4, device="cuda", dtype=torch.float32)
+        owned = (q, k, v, out, lse, scratch)  # the kernel only has their addresses
+        pointer = lambda t: ctypes.c_void_p(t.data_ptr())
+        arguments = (variant.encode(), int(q.dtype == torch.bfloat16), int(causal), batch, seqlen, k.shape[1], heads,
+                     k.shape[2], dim, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lse), pointer(scratch),
+                     ctypes.c_float(dim**-0.5), self.sms)
+
+        def run():
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            if self.call(*arguments, stream) != 0:
+                raise RuntimeError(variant)
+            return owned[3]
+
+        return run
+
+
+def cudnn_runner(q, k, v, causal):
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+
+    def run():
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+
+    return run
+
+
+def spin():
+    torch.cuda._sleep(400_000)
+
+
+def spaced(runs, repeats):
+    """Median seconds per call of each runner, calls of all runners interleaved."""
+    for run in runs:
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    events = [[] for _ in runs]
+    for _ in range(repeats):
+        for i, run in enumerate(runs):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            spin()
+            begin.record()
+            run()
+            end.record()
+            events[i].append((begin, end))
+        torch.cuda.synchronize()
+    return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
+
+
+def sustained(run, seconds):
+    """(seconds per call, SM MHz, watts) of back-to-back calls."""
+    torch.cuda.synchronize()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(10):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    count = max(10, int(seconds / (begin.elapsed_time(end) * 1e-4)))
+    begin.record()
+    for _ in range(count // 2):
+        run()
+    middle = torch.cuda.Event(enable_timing=True)
+    middle.record()
+    for _ in range(count // 2):
+        run()
+    end.record()
+    middle.synchronize()
+    query = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"],
+                           capture_output=True, text=True, check=False).stdout.strip().split("\n")[0].split(",")
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1e-3 / (2 * (count // 2)), float(query[0]), float(query[1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("shim")
+    parser.add_argument("--json")
+    parser.add_argument("--variants", default="")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--grid", default="small")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--seconds-sustained", type=float, default=0.0)
+    options = parser.parse_args()
+    torch.manual_seed(1)
+    shim = Shim(options.shim)
+    variants = [name for name in options.variants.split(",") if name]
+    properties = torch.cuda.get_device_properties(0)
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"],
+                            capture_output=True, text=True, check=False).stdout.strip()
+    record = {"gpu": properties.name, "driver_and_power_limit": driver, "cuda": torch.version.cuda,
+              "cudnn": torch.backends.cudnn.version(), "dtype": options.dtype, "head_dim": 128,
+              "method": f"CUDA events, median of {options.repeats}, interleaved, short spin between", "rows": []}
+    print(record["gpu"], driver, "cudnn", record["cudnn"])
+    print("b s h/hkv mask | contract cudnn ratio ~FA3 | " + " ".join(variants))
+    for key in SMALL if options.grid == "small" else FA3_OVER_CUDNN:
+        batch, seqlen, heads_q, heads_kv, causal = key
+        make = lambda heads: torch.randn(batch, seqlen, heads, 128, device="cuda", dtype=getattr(torch, options.dtype))
+        q, k, v = make(heads_q), make(heads_kv), make(heads_kv)
+        runs = [shim.runner("contract", q, k, v, causal), cudnn_runner(q, k, v, causal)]
+        error = (runs[0]().float() - runs[1]().transpose(1, 2).float()).norm() / runs[1]().float().norm()
+        built = [name for name in variants if shim.has(name, causal)]
+        runs += [shim.runner(name, q, k, v, causal) for name in built]
+        flops = 4 * batch * heads_q * seqlen**2 * 128 / (2 if causal else 1)
+        tflops = [flops / t * 1e-12 for t in spaced(runs, options.repeats)]
+        row = {"batch": batch, "seqlen": seqlen, "heads_q": heads_q, "heads_kv": heads_kv, "causal": causal,
+               "tflops": dict(zip(["contract", "cudnn"] + built, [round(x, 1) for x in tflops])),
+               "fa3_over_cudnn_recorded": FA3_OVER_CUDNN[key]}
+        text = f"{batch:2d} {seqlen:5d} {heads_q}/{heads_kv} {'causal' if causal else 'full  '} | " \
+               f"{tflops[0]:6.1f} {tflops[1]:6.1f} {tflops[0] / tflops[1]:.3f} " \
+               f"{tflops[0] / tflops[1] / FA3_OVER_CUDNN[key]:.3f} | " + " ".join(f"{n} {x:.1f}" for n, x in zip(built, tflops[2:]))
+        if options.seconds_sustained > 0:
+            for name, run in zip(["contract", "cudnn"], runs):
+                seconds, mhz, watts = sustained(run, options.seconds_sustained)
+                row[f"sustained_{name}"] = {"tflops": round(flops / seconds * 1e-12, 1), "sm_mhz": mhz, "watts": watts}
+                text += f" | {name} {flops / seconds * 1e-12:.0f} @{mhz:.0f}MHz {watts:.0f}W"
+        print(text + f" | diff to cudnn {error:.1e}", flush=True)
+        record["rows"].append(row)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+// C entry to the prefill kernels for prefill_bench.py, which times them beside other libraries in one process.
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "tests/sm90/bench/variants.h"
+#include "kernels/sm90/fmha_prefill/table.h"
+
+namespace {
+
+using namespace tessera::sm90;  // NOLINT(google-build-using-namespace): a tool's only file
+
+const PrefillEntry* find(const char* variant, int head_dim, bool bf16, bool causal) {
+  if (std::strcmp(variant, "contract") == 0) {
+    return find_prefill(head_dim, bf16, causal);
+  }
+  for (const PrefillEntry& entry : bench_variants()) {
+    if (std::strcmp(entry.name, variant) == 0 && entry.bf16 == bf16 && entry.causal == causal &&
+        entry.head_dim == head_dim) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim), contiguous; LSE (batch,
+// heads_q, seqlen_q). Returns 0, or 1 after printing why not.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(const char* variant, int bf16, int causal,
+                                                                            int batch, int seqlen_q, int seqlen_k,
+                                                                            int heads_q, int heads_kv, int head_dim,
+                                                                            const void* q, const void* k, const void* v,
+                                                                            void* o, float* lse, void* scratch,
+                                                                            float scale, int blocks, void* stream) {
+  const PrefillEntry* entry = find(variant, head_dim, bf16 != 0, causal != 0);
+  if (entry == nullptr) {
+    std::fprintf(stderr, "variant %s: not built for this head dim, dtype and mask\n", variant);
+    return 1;
+  }
+  const auto view = [&](const void* data, int64_t tokens, int64_t heads) {
+    const int64_t d = head_dim;
+    return TensorView{data, batch, tokens, heads, d, tokens * heads * d, heads * d, d};
+  };
+  PrefillProblem problem;
+  problem.dtype = bf16 != 0 ? TESSERA_BF16 : TESSERA_F16;
+  problem.q = view(q, seqlen_q, heads_q);
+  problem.o = view(o, seqlen_q, heads_q);
+  problem.k = view(k, seqlen_k, heads_kv);
+  problem.v = view(v, seqlen_k, heads_kv);
+  problem.causal = causal != 0;
+  problem.softmax_scale = scale;
+  problem.lse = {lse, int64_t{heads_q} * seqlen_q, 1, seqlen_q};
+  problem.scratch = scratch;
+  const tessera::Status status = run_prefill(*entry, problem, blocks, static_cast<cudaStream_t>(stream));
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s\n", status.text().c_str());
+  }
+  return status.ok() ? 0 : 1;
+}
+
+// 1 if the bf16, head dim 128 variant is built for this mask.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_has_variant(const char* variant, int causal) {
+  return find(variant, 128, true, causal != 0) != nullptr ? 1 : 0;
+}
