@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tests/sm90/bench/variants.h"
 #include "kernels/sm90/fmha_prefill/table.h"
+#include "tests/sm90/bench/variants.h"
 
 namespace {
 
