@@ -135,7 +135,7 @@ tessera_status tessera_rope(int64_t rows, int32_t num_heads, int32_t head_dim, i
   return tessera::run_guarded(error, [&] {
     return tessera::rope(
         {rows, num_heads, rotary_dim, false, positions, cos_table, sin_table, x, stride_row, stride_head}, head_dim,
-        pairing, num_positions, stream);
+        tessera::integer_of(pairing), num_positions, stream);
   });
 }
 
