@@ -17,7 +17,7 @@ WITH_TESTS := -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON
 # A machine that only runs the demo has no GoogleTest; an existing build folder keeps what it was configured with.
 WITHOUT_TESTS = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF)
 
-export PROMPT ?= What is a tessera? Answer in two sentences.
+export PROMPT ?= What is the capital of France, and what is it known for?
 TOKENS ?= 80
 FUZZ_SECONDS ?= 60
 

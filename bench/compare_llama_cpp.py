@@ -46,7 +46,7 @@ def peer(args: argparse.Namespace) -> dict:
 def generation_memory(args: argparse.Namespace) -> int:
     """Peak resident bytes of the command line tool answering a prompt."""
     command = [os.path.join(args.bin, "tessera"), "run", "-m", args.model, "-t", str(args.threads), "-n", "80"]
-    command += ["-p", "What is a tessera? Answer in two sentences.", "--json"]
+    command += ["-p", "What is the capital of France, and what is it known for?", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
