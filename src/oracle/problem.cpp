@@ -232,8 +232,8 @@ Status check_merge(const tessera_merge_params& params) {
   if (params.struct_size != sizeof(tessera_merge_params)) {
     return invalid("struct_size: got {}; allowed {}", params.struct_size, sizeof(tessera_merge_params));
   }
-  if (params.num_heads_q < 1 || params.num_rows < 0 || params.num_states < 1) {
-    return invalid("num_heads_q, num_rows, num_states: got {}, {}, {}; allowed >= 1, >= 0, >= 1", params.num_heads_q,
+  if (params.num_heads_q < 1 || params.num_rows < 0 || params.num_states < 0) {
+    return invalid("num_heads_q, num_rows, num_states: got {}, {}, {}; allowed >= 1, >= 0, >= 0", params.num_heads_q,
                    params.num_rows, params.num_states);
   }
   TESSERA_RETURN_IF_ERROR(
