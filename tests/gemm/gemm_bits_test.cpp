@@ -1,4 +1,6 @@
 // Every kernel and weight type against the scalar reference, byte for byte.
+#include <bit>
+#include <cmath>
 #include <limits>
 
 #include "gemm/harness.h"
@@ -78,12 +80,18 @@ TEST_P(GemmBits, SurviveExtremeQuantsAndActivations) {
   }
   const float patterns[][2] = {{1.0F, 1.0F},     {-1.0F, -1.0F}, {1.0F, -1.0F},       {1.0F, 0.99999F},
                                {1e30F, -1e30F},  {3e38F, 1e37F}, {0.0F, -0.0F},       {1e-30F, 1e-31F},
-                               {1e-38F, 1e-40F}, {1e-45F, 0.0F}, {0.0155F, 0.00006F}, {7.8e-31F, 7.9e-31F}};
+                               {1e-38F, 1e-40F}, {1e-45F, 0.0F}, {0.0155F, 0.00006F}, {7.8e-31F, 7.9e-31F},
+                               {7e-31F, 1e-32F}};
   std::vector<float> x;
   for (const auto& pattern : patterns) {
     for (int64_t i = 0; i < k; ++i) x.push_back(pattern[i % 2]);
   }
-  const auto m = static_cast<int64_t>(std::size(patterns));
+  // After one element that sets the scale, q = -32896 has the digits 0, -128, -128 and q = 32639 has 0, 127, 127.
+  const float digits[] = {-32896.0F / 2097151.0F, 32639.0F / 2097151.0F};
+  for (const float value : digits) {
+    for (int64_t i = 0; i < k; ++i) x.push_back(i % 32 == 0 ? 1.0F : value);
+  }
+  const auto m = static_cast<int64_t>(std::size(patterns) + std::size(digits));
   const AlignedBytes packed = pack(type(), n, k, matrix);
   const std::vector<float> expected = reference_gemm(type(), matrix, m, n, k, x.data(), k, nullptr);
   EXPECT_TRUE(same_bits(gemm(type(), packed, m, n, k, x, nullptr, kernel()), expected));
@@ -95,14 +103,18 @@ TEST_P(GemmBits, MapNonFiniteActivationsToOneNan) {
   const int64_t n = 17;
   const std::vector<uint8_t> matrix = random_matrix(type(), n, k, 6);
   const AlignedBytes packed = pack(type(), n, k, matrix);
-  std::vector<float> x = random_floats(static_cast<size_t>(4 * k), 7);
+  const int64_t m = 16;
+  std::vector<float> x = random_floats(static_cast<size_t>(m * k), 7);
   x[3] = std::numeric_limits<float>::quiet_NaN();
   x[k + 40] = std::numeric_limits<float>::infinity();
   x[2 * k + 255] = -std::numeric_limits<float>::signaling_NaN();
-  const std::vector<float> expected = reference_gemm(type(), matrix, 4, n, k, x.data(), k, nullptr);
-  const std::vector<float> y = gemm(type(), packed, 4, n, k, x, nullptr, kernel());
+  const std::vector<float> expected = reference_gemm(type(), matrix, m, n, k, x.data(), k, nullptr);
+  const std::vector<float> y = gemm(type(), packed, m, n, k, x, nullptr, kernel());
   EXPECT_TRUE(same_bits(y, expected));
   EXPECT_TRUE(std::isnan(y[0]));
+  const std::vector<float> few(x.begin(), x.begin() + 4 * k);
+  EXPECT_TRUE(same_bits(gemm(type(), packed, 4, n, k, few, nullptr, kernel()),
+                        std::vector<float>(expected.begin(), expected.begin() + 4 * n)));
   EXPECT_TRUE(std::isfinite(y[static_cast<size_t>(3 * n)]));
 }
 
@@ -123,6 +135,17 @@ TEST_P(GemmBits, IgnoreTheFlushToZeroMode) {
   __builtin_ia32_ldmxcsr(saved);
 #endif
   EXPECT_TRUE(same_bits(y, expected));
+}
+
+// M1's claim that |q| <= L, over all mantissas of amax (an exponent scales both roundings alike).
+TEST(GemmQuants, NeverExceedTheLimit) {
+  constexpr float kLimit = 2097151.0F;
+  for (uint32_t mantissa = 0; mantissa < (1U << 23); ++mantissa) {
+    const auto amax = std::bit_cast<float>(0x3f800000U | mantissa);
+    const float inverse = kLimit / amax;
+    const float scaled = amax * inverse;
+    ASSERT_LE(std::nearbyint(scaled), kLimit) << amax;
+  }
 }
 
 class GemmWeights : public ::testing::TestWithParam<tessera_weight_type> {};
@@ -168,9 +191,9 @@ TEST_P(GemmWeights, PackInPiecesGivesTheSameBytes) {
 TEST_P(GemmWeights, PackedSizeIsTheFileSize) {
   size_t bytes = 0;
   ASSERT_EQ(tessera_gemm_packed_size(GetParam(), 1024, 2048, &bytes, nullptr), TESSERA_OK);
-  const auto file = static_cast<double>(1024 * 2048 / block_elements(GetParam()) * block_bytes(GetParam()));
-  EXPECT_GE(static_cast<double>(bytes), file);
-  EXPECT_LE(static_cast<double>(bytes), 1.03 * file);
+  const int64_t file = 1024 * 2048 / block_elements(GetParam()) * block_bytes(GetParam());
+  EXPECT_GE(bytes, static_cast<size_t>(file));
+  EXPECT_LE(static_cast<double>(bytes), 1.03 * static_cast<double>(file));
 }
 
 // The roundings of M1..M5 against float64 products of the stored weights. Bound: 2^-21 per activation (M1) plus one

@@ -82,6 +82,7 @@ TEST_P(GemmInvariance, SeveralMatricesEqualOneByOne) {
   const int64_t widths[] = {176, 37, 64, 1};
   const int64_t k = 1536;
   std::vector<AlignedBytes> packed;
+  packed.reserve(4);
   for (int w = 0; w < 4; ++w) {
     packed.push_back(
         pack(types[w], widths[w], k, random_matrix(types[w], widths[w], k, 30 + static_cast<uint32_t>(w))));
@@ -92,6 +93,7 @@ TEST_P(GemmInvariance, SeveralMatricesEqualOneByOne) {
     for (const int32_t threads : {1, 3}) {
       TestExecutor executor(threads);
       std::vector<std::vector<float>> y;
+      y.reserve(4);
       tessera_gemm_params params{};
       params.m = m;
       params.k = k;
@@ -121,35 +123,38 @@ TEST_P(GemmInvariance, SeveralMatricesEqualOneByOne) {
   }
 }
 
-TEST_P(GemmInvariance, StridesAndGapsAreRespected) {
-  for (const tessera_weight_type type : kAllTypes) {
-    SCOPED_TRACE(type_name(type));
-    const int64_t k = test_k(type);
-    const int64_t m = 19;
-    const int64_t stride_x = k + 5;
-    const int64_t stride_y = kN + 3;
-    const AlignedBytes packed = pack(type, kN, k, random_matrix(type, kN, k, 31));
-    const std::vector<float> dense = random_floats(static_cast<size_t>(m * k), 32);
-    std::vector<float> x(static_cast<size_t>(m * stride_x), std::numeric_limits<float>::quiet_NaN());
-    for (int64_t r = 0; r < m; ++r) std::copy_n(dense.begin() + r * k, k, x.begin() + r * stride_x);
-    std::vector<float> y(static_cast<size_t>(m * stride_y), -3.0F);
-    tessera_gemm_params params{};
-    params.m = m;
-    params.k = k;
-    params.x = x.data();
-    params.stride_x = stride_x;
-    params.num_weights = 1;
-    params.weights[0] = {type, kN, packed.get(), nullptr, y.data(), stride_y};
-    params.force_kernel = GetParam();
-    run_gemm(params);
-    const std::vector<float> expected = gemm(type, packed, m, kN, k, dense, nullptr, GetParam());
-    for (int64_t r = 0; r < m; ++r) {
-      for (int64_t o = 0; o < stride_y; ++o) {
-        const float want = o < kN ? expected[static_cast<size_t>(r * kN + o)] : -3.0F;
-        ASSERT_EQ(y[static_cast<size_t>(r * stride_y + o)], want) << "row " << r << " column " << o;
-      }
+// m rows of x and y with gaps, which hold NaN and are not written.
+void expect_strides_respected(tessera_weight_type type, int64_t m, const char* kernel) {
+  SCOPED_TRACE(::testing::Message() << type_name(type) << " m " << m);
+  const int64_t k = test_k(type);
+  const int64_t stride_x = k + 5;
+  const int64_t stride_y = kN + 3;
+  const AlignedBytes packed = pack(type, kN, k, random_matrix(type, kN, k, 31));
+  const std::vector<float> dense = random_floats(static_cast<size_t>(m * k), 32);
+  std::vector<float> x(static_cast<size_t>(m * stride_x), std::numeric_limits<float>::quiet_NaN());
+  for (int64_t r = 0; r < m; ++r) std::copy_n(dense.begin() + r * k, k, x.begin() + r * stride_x);
+  std::vector<float> y(static_cast<size_t>(m * stride_y), -3.0F);
+  tessera_gemm_params params{};
+  params.m = m;
+  params.k = k;
+  params.x = x.data();
+  params.stride_x = stride_x;
+  params.num_weights = 1;
+  params.weights[0] = {type, kN, packed.get(), nullptr, y.data(), stride_y};
+  params.force_kernel = kernel;
+  run_gemm(params);
+  const std::vector<float> expected = gemm(type, packed, m, kN, k, dense, nullptr, kernel);
+  for (int64_t r = 0; r < m; ++r) {
+    for (int64_t o = 0; o < stride_y; ++o) {
+      const float want = o < kN ? expected[static_cast<size_t>(r * kN + o)] : -3.0F;
+      ASSERT_EQ(y[static_cast<size_t>(r * stride_y + o)], want) << "row " << r << " column " << o;
     }
   }
+}
+
+TEST_P(GemmInvariance, StridesAndGapsAreRespected) {
+  for (const tessera_weight_type type : kAllTypes) expect_strides_respected(type, 19, GetParam());
+  expect_strides_respected(TESSERA_WEIGHT_Q4_1, 530, GetParam());  // more than one slab
 }
 
 // Bytes of the rows that pad the last group are never used: a file may be followed by anything.

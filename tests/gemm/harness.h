@@ -47,6 +47,7 @@ class TestExecutor {
     ++self->calls_;
     const int32_t threads = self->executor_.num_threads;
     std::vector<std::thread> pool;
+    pool.reserve(static_cast<size_t>(threads));
     for (int32_t t = 0; t < threads; ++t) {
       pool.emplace_back([=] {
         for (int64_t i = count - 1 - t; i >= 0; i -= threads) task(arg, i, t);

@@ -129,8 +129,7 @@ QuantBlock quantize(const float* x) {
   const float inverse = kLimit / amax;
   for (int i = 0; i < 32; ++i) {
     const float scaled = x[i] * inverse;
-    block.q[i] =
-        std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(scaled))), -2097151, 2097151);
+    block.q[i] = static_cast<int64_t>(std::nearbyint(static_cast<double>(scaled)));
   }
   return block;
 }

@@ -27,13 +27,13 @@ constexpr int log2_of(int power) {
   return n;
 }
 
-// How far ahead of the weights in use the next ones are asked for. Measured 4 KiB to 8 KiB best, 1 KiB too late.
-constexpr int kPrefetchBytes = 8192;
-
 template <class V, class D>
 struct Micro {
   using F = typename V::F;
   using I = typename V::I;
+
+  // How far ahead of the weights in use the next ones are asked for. Measured 4 KiB to 8 KiB best, 1 KiB too late.
+  static constexpr int kPrefetchBytes = 8192;
 
   template <int kLog2>
   static I scaled_sum(int32_t sum) {

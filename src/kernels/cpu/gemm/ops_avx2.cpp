@@ -157,16 +157,13 @@ struct Avx2Dot {
     }
     constexpr float kLimit = static_cast<float>(kActLimit);
     const __m256 inverse = _mm256_set1_ps(kLimit / amax);
-    const __m256 limit = _mm256_set1_ps(kLimit);
-    const __m256 minus_limit = _mm256_set1_ps(-kLimit);
     __m256i a[4];
     __m256i b[4];
     __m256i c[4];
     __m256i sum_q[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     __m256i sum_a = _mm256_setzero_si256();
     for (int i = 0; i < 4; ++i) {
-      const __m256 scaled = _mm256_mul_ps(values[i], inverse);
-      const __m256i q = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(scaled, limit), minus_limit));
+      const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(values[i], inverse));
       c[i] = low_digit(q);
       const __m256i ab = _mm256_srai_epi32(_mm256_sub_epi32(q, c[i]), 8);
       b[i] = low_digit(ab);

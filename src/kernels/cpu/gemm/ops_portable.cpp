@@ -74,10 +74,7 @@ struct PortableDot {
     const float inverse = kLimit / amax;
     act.dx = amax / kLimit;
     for (int i = 0; i < 32; ++i) {
-      float scaled = x[i] * inverse;
-      scaled = scaled < kLimit ? scaled : kLimit;
-      scaled = scaled > -kLimit ? scaled : -kLimit;
-      const int32_t q = static_cast<int32_t>(__builtin_lrintf(scaled));
+      const int32_t q = static_cast<int32_t>(__builtin_lrintf(x[i] * inverse));
       const int32_t c = low_digit(q);
       const int32_t ab = (q - c) >> 8;
       const int32_t b = low_digit(ab);
