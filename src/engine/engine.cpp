@@ -47,7 +47,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const std::string& path, const Engi
   Result<Weights> weights = load_weights(e->files_, c, *e->pool_, options.progress);
   TESSERA_RETURN_IF_ERROR(weights.status());
   e->weights_ = std::move(weights).value();
-  e->rope_ = make_rope_table(c, e->weights_.rope_factors, context);
+  e->rope_ = RopeTable(c, e->weights_.rope_factors, context);
 
   const int64_t cache_tokens = options.cache_tokens == 0 ? context : options.cache_tokens;
   Result<KvCache> cache = KvCache::create(c, options.kv_dtype, options.page_size, cache_tokens);

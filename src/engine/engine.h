@@ -36,7 +36,7 @@ class Engine {
   const ModelFiles& files() const { return files_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   int32_t threads() const { return pool_->num_threads(); }
-  int64_t context() const { return rope_.num_positions; }
+  int64_t context() const { return rope_.max_positions(); }
 
   // For example "tessera-0/cpu-fma32/f32/d64 + tessera-0/cpu-i22b32".
   Result<std::string> contract_id() const { return forward_->contract_id(); }

@@ -26,7 +26,7 @@ struct BatchItem {
 
 class Forward {
  public:
-  Forward(const ModelConfig& config, const Weights& weights, const RopeTable& rope, KvCache& cache)
+  Forward(const ModelConfig& config, const Weights& weights, RopeTable& rope, KvCache& cache)
       : c_(config), w_(weights), rope_(rope), cache_(cache) {}
 
   // Threads for the calls that follow. `pool` outlives them.
@@ -46,17 +46,21 @@ class Forward {
   Status prepare(std::span<const BatchItem> items);
   Status embed(std::span<const BatchItem> items);
   Status layer(int64_t index, std::span<const BatchItem> items);
-  void store_kv(int64_t index, std::span<const BatchItem> items);
+  // The parts of a layer before and after attention, for rows [begin, begin + rows), rows <= kBlockRows.
+  Status queries_and_keys(int64_t index, std::span<const BatchItem> items, int64_t begin, int64_t rows);
+  Status feed_forward(int64_t index, int64_t begin, int64_t rows);
+  Status rotate(int64_t begin, int64_t rows, int32_t heads, float* x);
+  void store_kv(int64_t index, std::span<const BatchItem> items, int64_t begin, int64_t rows);
   Status attention(int64_t index);
   tessera_fmha_params attention_params(int64_t index) const;
   Status output(std::span<const BatchItem> items, std::vector<float>* logits);
   Status gemm(int64_t m, const float* x, int64_t k, std::span<const tessera_gemm_weight> weights);
   Status rms_norm(int64_t rows, int64_t dim, const float* x, const Vector& weight, float* y);
-  void add_residual();
+  void add_residual(int64_t rows, float* x);
 
   const ModelConfig& c_;
   const Weights& w_;
-  const RopeTable& rope_;
+  RopeTable& rope_;
   KvCache& cache_;
   ThreadPool* pool_ = nullptr;
   std::string fmha_kernel_;
@@ -72,15 +76,16 @@ class Forward {
   std::vector<int32_t> page_table_;    // (items, page_table_stride)
   int64_t page_table_stride_ = 0;
 
-  // Activations, (rows, width): x the residual stream, h normalised, t a product's output.
+  // Activations. Of all rows, (rows, width):
   AlignedBuffer scratch_;
-  float* x_ = nullptr;
+  float* x_ = nullptr;              // the residual stream
+  std::byte* queries_ = nullptr;    // in the cache's dtype
+  float* attention_out_ = nullptr;  // attention's output
+  // Of a block of rows, (kBlockRows, width): h normalised or a product's output.
   float* h_ = nullptr;
-  float* q_ = nullptr;
-  std::byte* q_rounded_ = nullptr;  // q in the cache's dtype; q_ itself for fp32
+  float* q_ = nullptr;  // the block's rows of queries_ where those are fp32
   float* k_ = nullptr;
   float* v_ = nullptr;
-  float* o_ = nullptr;
   float* gate_ = nullptr;
   float* up_ = nullptr;
   AlignedBuffer workspace_;  // of the library calls

@@ -10,15 +10,29 @@
 
 namespace tessera {
 
-struct RopeTable {
-  int64_t num_positions = 0;
-  int32_t half = 0;        // rotary_dim / 2
-  std::vector<float> cos;  // (num_positions, half)
-  std::vector<float> sin;  // (num_positions, half)
-};
+// angle(pos, i) = pos / rope_scale * base^(-2 i / rotary_dim) / factors[i].
+class RopeTable {
+ public:
+  RopeTable() = default;
+  // For positions below max_positions. `factors` (rope_freqs.weight, llama3 scaling) is empty or has rotary_dim / 2
+  // positive elements.
+  RopeTable(const ModelConfig& config, std::span<const float> factors, int64_t max_positions);
 
-// angle(pos, i) = pos / rope_scale * base^(-2 i / rotary_dim) / factors[i]. `factors` (rope_freqs.weight, llama3
-// scaling) is empty or has rotary_dim / 2 positive elements.
-RopeTable make_rope_table(const ModelConfig& config, std::span<const float> factors, int64_t num_positions);
+  int64_t max_positions() const { return max_positions_; }
+  int64_t num_positions() const { return num_positions_; }
+  // Computes the rows below `positions` <= max_positions that are not there yet: a table for the whole context would
+  // be as large as the cache of a short conversation.
+  void grow(int64_t positions);
+
+  const float* cos() const { return cos_.data(); }  // (num_positions, rotary_dim / 2)
+  const float* sin() const { return sin_.data(); }
+
+ private:
+  int64_t max_positions_ = 0;
+  int64_t num_positions_ = 0;
+  std::vector<double> frequency_;  // [rotary_dim / 2]
+  std::vector<float> cos_;
+  std::vector<float> sin_;
+};
 
 }  // namespace tessera
