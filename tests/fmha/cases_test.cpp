@@ -1,4 +1,4 @@
-// Inputs that broke other attention libraries, each under the name it has in the project's list of cases: the letter of
+// Inputs that broke other attention libraries, each under its name in docs/cases.md: the letter of
 // the family, a number, and what went wrong elsewhere. Here they are small versions with the same cause.
 #include <gtest/gtest.h>
 

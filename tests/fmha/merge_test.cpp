@@ -217,7 +217,7 @@ TEST(Merge, EveryKernelEqualsTheOracle) {
   }
 }
 
-// Cases B11, B12: two empty states, whatever their O holds.
+// Two empty states, whatever their O holds.
 TEST(Merge, B11_B12_EmptyStatesGiveZeroAndMinusInfinity) {
   for (const float garbage : {0.0f, 5.0f, std::numeric_limits<float>::quiet_NaN(), kInf}) {
     Merge merge(2, 1, 1, 64);
@@ -248,7 +248,7 @@ TEST(Merge, AnEmptyStateIsTheIdentity) {
   EXPECT_EQ(with.row_sum[0], 2.5f);
 }
 
-// Case B15: the log-sum-exp is natural, says the name; two parts weighted by exp(lse) give the whole.
+// The log-sum-exp is natural, says the name; two parts weighted by exp(lse) give the whole.
 TEST(Merge, B15_LogSumExpIsNatural) {
   for (const int64_t prefix : {3072, 4096}) {
     FmhaSpec whole = long_decode(prefix + 64);
@@ -269,7 +269,7 @@ TEST(Merge, B15_LogSumExpIsNatural) {
   }
 }
 
-// Case B21: partials in the order of ranks that a permutation gave, merged in the fixed order of their ranges.
+// Partials in the order of ranks that a permutation gave, merged in the fixed order of their ranges.
 TEST(Merge, B21_RankOrderDoesNotShow) {
   const std::vector<uint8_t> expected = whole_output(long_decode(8 * 1024));
   for (const int64_t ranks : {2, 4, 8}) {
