@@ -18,5 +18,6 @@ void add_info(CLI::App& app, int* exit_code);
 void add_contract(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
 void add_gate(CLI::App& app, int* exit_code);
+void add_probe(CLI::App& app, int* exit_code);
 
 }  // namespace tessera::cli

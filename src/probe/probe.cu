@@ -1,18 +1,9 @@
-// tessera_probe_vectors: runs the cases of vector_cases.h on the GPU and writes the vectors that the tests compare the
-// CPU models with.
-//
-//   tessera_probe_vectors OUT_DIR            writes mma.json, mma_f16.bin, mma_bf16.bin, ex2.json, ex2_samples.bin
-//   tessera_probe_vectors --dump-ex2 FILE    writes the measured table for tools/encode_ex2.py (2^23 uint32)
-//
-// Every fdot case runs three times: on mma.sync m16n8k16, on wgmma m64n8k16 (operands in shared memory) and on the
-// integer model compiled for the device; up to 64 disagreements are printed with their inputs.
+#include "probe/probe.h"
+
 #include <cuda_runtime.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <vector>
+#include <algorithm>
+#include <numeric>
 
 #include "base/host_device.h"
 #include "base/numeric_types.h"
@@ -21,20 +12,13 @@
 #include "contract/log2.h"
 #include "contract/mma_model.h"
 #include "contract/tanh.h"
+#include "probe/expected_hashes.h"
 #include "probe/vector_cases.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kThreads = 128;  // one warpgroup: 4 warps of 16 rows
-
-// Prints and returns false when a CUDA call failed.
-bool ok(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) {
-    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  }
-  return error == cudaSuccess;
-}
 
 template <class Format>
 __device__ void mma_sync_step(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -71,16 +55,13 @@ __device__ uint64_t descriptor(const void* shared, uint32_t lead, uint32_t strid
   return (address >> 4 & 0x3fff) | static_cast<uint64_t>(lead >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32;
 }
 
-struct Mismatch {
-  uint32_t mode, tile, row, column, steps, sync, wgmma, model;
-};
-constexpr uint32_t kMaxMismatches = 64;
+constexpr uint32_t kMaxDisagreements = 64;
 
 struct MmaSweep {
-  uint64_t* hashes;      // [instruction: mma.sync, wgmma][chained: no, yes][mode]
-  uint32_t* samples;     // [chained][mode][kSampleTiles][kTileOutputs], mma.sync
-  Mismatch* mismatches;  // [kMaxMismatches]
-  uint32_t* mismatch_count;
+  uint64_t* hashes;                // [instruction: mma.sync, wgmma][chained: no, yes][mode]
+  uint32_t* samples;               // [chained][mode][kSampleTiles][kTileOutputs], mma.sync
+  MmaDisagreement* disagreements;  // [kMaxDisagreements]
+  uint32_t* count;
 };
 
 template <class Format>
@@ -160,16 +141,16 @@ __global__ void __launch_bounds__(kThreads) run_mma(MmaMode mode, int chained, M
         sweep.samples[(block * kSampleTiles + tile) * kTileOutputs + output] = bits_of(sync[i]);
       }
       if (bits_of(sync[i]) != bits_of(wg[i]) || bits_of(sync[i]) != bits_of(model[i])) {
-        const uint32_t at = atomicAdd(sweep.mismatch_count, 1U);
-        if (at < kMaxMismatches) {
-          sweep.mismatches[at] = {static_cast<uint32_t>(mode),
-                                  tile,
-                                  row,
-                                  pair + i % 2,
-                                  steps,
-                                  bits_of(sync[i]),
-                                  bits_of(wg[i]),
-                                  bits_of(model[i])};
+        const uint32_t at = atomicAdd(sweep.count, 1U);
+        if (at < kMaxDisagreements) {
+          sweep.disagreements[at] = {static_cast<uint32_t>(mode),
+                                     tile,
+                                     row,
+                                     pair + i % 2,
+                                     steps,
+                                     bits_of(sync[i]),
+                                     bits_of(wg[i]),
+                                     bits_of(model[i])};
         }
       }
     }
@@ -186,8 +167,6 @@ __device__ float ex2_hardware(float x) {
 }
 
 enum class Function { kEx2, kSoftExp2, kExp2Poly3, kExp2Poly4, kSoftLog2, kSoftTanh, kF32ToF16, kF32ToBf16 };
-constexpr const char* kFunctionNames[] = {"ex2",       "soft_exp2", "exp2_poly3", "exp2_poly4",
-                                          "soft_log2", "soft_tanh", "f32_to_f16", "f32_to_bf16"};
 
 template <Function function>
 __device__ uint32_t evaluate(uint32_t input) {
@@ -245,176 +224,159 @@ __global__ void dump_ex2(uint32_t* table) {
   table[f] = (bits_of(ex2_hardware(static_cast<float>(f) * 0x1p-23F)) & 0x7fffffU) | 0x800000U;
 }
 
-// Device array of zeros, copied back on request. Freed with the process.
+Status check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) {
+    return {};
+  }
+  return {Code::kDevice, std::string(what) + ": " + cudaGetErrorString(error)};
+}
+
+template <class T>
+Status allocate(T** data, size_t bytes) {
+  TESSERA_RETURN_IF_ERROR(check(cudaMalloc(data, bytes), "device memory"));
+  return check(cudaMemset(*data, 0, bytes), "device memory");
+}
+
+// Device array of zeros.
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t count) : count_(count) {
-    good_ = ok(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc") &&
-            ok(cudaMemset(data_, 0, count * sizeof(T)), "cudaMemset");
-  }
+  explicit DeviceArray(size_t count) : count_(count), status_(allocate(&data_, count * sizeof(T))) {}
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   ~DeviceArray() { cudaFree(data_); }
 
   T* data() const { return data_; }
-  bool good() const { return good_; }
-  std::vector<T> host() {
-    std::vector<T> values(count_);
-    good_ = ok(cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
-    return values;
+  const Status& status() const { return status_; }
+  // Waits for the kernels before it; reports their errors too.
+  Status read(std::vector<T>* values) const {
+    values->resize(count_);
+    return check(cudaMemcpy(values->data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "probe kernel");
   }
 
  private:
   T* data_ = nullptr;
   size_t count_;
-  bool good_ = false;
+  Status status_;
 };
 
-bool write_file(const std::string& path, const void* data, size_t bytes) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  const bool good = file != nullptr && std::fwrite(data, 1, bytes, file) == bytes;
-  const bool closed = file == nullptr || std::fclose(file) == 0;
-  if (!good || !closed) {
-    std::fprintf(stderr, "%s: cannot be written\n", path.c_str());
+Status select_device(int device, ProbeReport* report) {
+  if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) {
+    return {Code::kDevice, "CUDA device " + std::to_string(device) + ": got '" + cudaGetErrorString(error) +
+                               "'; allowed a GPU of compute capability 9.0 with a driver for CUDA 13; use a machine "
+                               "that has one"};
   }
-  return good && closed;
-}
-
-bool write_text(const std::string& path, const std::string& text) {
-  return write_file(path, text.data(), text.size());
-}
-
-std::string hex_list(const uint64_t* values, size_t count) {
-  std::string text = "[";
-  for (size_t i = 0; i < count; ++i) {
-    char item[24];
-    std::snprintf(item, sizeof item, "%s\"%016llx\"", i == 0 ? "" : ", ", static_cast<unsigned long long>(values[i]));
-    text += item;
-  }
-  return text + "]";
-}
-
-std::string machine_json() {
   cudaDeviceProp properties{};
-  int driver = 0;
-  if (!ok(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties") ||
-      !ok(cudaDriverGetVersion(&driver), "cudaDriverGetVersion")) {
-    return "";
+  TESSERA_RETURN_IF_ERROR(check(cudaGetDeviceProperties(&properties, device), "CUDA device"));
+  TESSERA_RETURN_IF_ERROR(check(cudaDriverGetVersion(&report->cuda_driver), "CUDA driver"));
+  report->gpu = properties.name;
+  report->compute_major = properties.major;
+  report->compute_minor = properties.minor;
+  if (properties.major != 9 || properties.minor != 0) {
+    return {Code::kDevice, "CUDA device: got " + report->gpu + " of compute capability " +
+                               std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                               "; allowed 9.0; use a Hopper GPU"};
   }
-  char text[320];
-  std::snprintf(text, sizeof text, "  \"gpu\": \"%s\",\n  \"compute_capability\": \"%d.%d\",\n  \"cuda_driver\": %d,\n",
-                properties.name, properties.major, properties.minor, driver);
-  return text;
+  return {};
 }
 
 template <class Format>
-bool probe_mma(const std::string& directory, const char* name, std::string& json) {
-  DeviceArray<uint64_t> hashes(4 * kMmaModes);
-  DeviceArray<uint32_t> samples(size_t{2} * kMmaModes * kSampleTiles * kTileOutputs);
-  DeviceArray<Mismatch> mismatches(kMaxMismatches);
-  DeviceArray<uint32_t> count(1);
-  if (!hashes.good() || !samples.good() || !mismatches.good() || !count.good()) {
-    return false;
-  }
+Status probe_mma(const char* name, std::vector<MmaProbe>* probes) {
+  MmaProbe probe{name, uint64_t{2} * kMmaModes * kSweepTiles * kTileOutputs, 0, {}, {}, {}};
+  const DeviceArray<uint64_t> hashes(4 * kMmaModes);
+  const DeviceArray<uint32_t> samples(size_t{2} * kMmaModes * kSampleTiles * kTileOutputs);
+  const DeviceArray<MmaDisagreement> first(kMaxDisagreements);
+  const DeviceArray<uint32_t> count(1);
+  TESSERA_RETURN_IF_ERROR(hashes.status());
+  TESSERA_RETURN_IF_ERROR(samples.status());
+  TESSERA_RETURN_IF_ERROR(first.status());
+  TESSERA_RETURN_IF_ERROR(count.status());
   for (int chained = 0; chained < 2; ++chained) {
     for (uint32_t mode = 0; mode < kMmaModes; ++mode) {
       run_mma<Format><<<528, kThreads>>>(static_cast<MmaMode>(mode), chained,
-                                         {hashes.data(), samples.data(), mismatches.data(), count.data()});
+                                         {hashes.data(), samples.data(), first.data(), count.data()});
     }
   }
-  if (!ok(cudaDeviceSynchronize(), "run_mma")) {
-    return false;
-  }
-  const std::vector<uint64_t> hash = hashes.host();
-  const std::vector<uint32_t> sample = samples.host();
-  const std::vector<Mismatch> miss = mismatches.host();
-  const uint32_t misses = count.host()[0];
-  std::printf("fdot %s: %u disagreements\n", name, misses);
-  for (uint32_t i = 0; i < misses && i < kMaxMismatches; ++i) {
-    const Mismatch& m = miss[i];
-    std::printf("  %s tile %u (%u, %u) steps %u: mma.sync %08x wgmma %08x model %08x\n",
-                mma_mode_name(static_cast<MmaMode>(m.mode)), m.tile, m.row, m.column, m.steps, m.sync, m.wgmma,
-                m.model);
-  }
-  const char* const keys[4] = {"mma_sync", "mma_sync_chained", "wgmma", "wgmma_chained"};
-  json += std::string("  \"") + name + "\": {\n";
-  for (int i = 0; i < 4; ++i) {
-    json += std::string("    \"") + keys[i] + "\": " + hex_list(hash.data() + i * kMmaModes, kMmaModes) +
-            (i < 3 ? ",\n" : "\n");
-  }
-  json += "  }";
-  return write_file(directory + "/mma_" + name + ".bin", sample.data(), sample.size() * sizeof(uint32_t));
+  TESSERA_RETURN_IF_ERROR(check(cudaGetLastError(), "probe kernel"));
+  std::vector<uint32_t> counted;
+  TESSERA_RETURN_IF_ERROR(hashes.read(&probe.hashes));
+  TESSERA_RETURN_IF_ERROR(samples.read(&probe.samples));
+  TESSERA_RETURN_IF_ERROR(first.read(&probe.first));
+  TESSERA_RETURN_IF_ERROR(count.read(&counted));
+  probe.disagreements = counted[0];
+  probe.first.resize(std::min(counted[0], kMaxDisagreements));
+  probes->push_back(std::move(probe));
+  return {};
 }
 
 template <Function function>
-bool probe_function(std::string& json) {
-  DeviceArray<uint64_t> hashes(kBlocks);
-  if (!hashes.good()) {
-    return false;
-  }
+Status probe_function(std::vector<FunctionProbe>* probes) {
+  const ExpectedHash& expected = kExpectedHashes[static_cast<int>(function)];
+  FunctionProbe probe{expected.name, {}, expected.sum};
+  const DeviceArray<uint64_t> hashes(kBlocks);
+  TESSERA_RETURN_IF_ERROR(hashes.status());
   hash_function<function><<<dim3(64, kBlocks), 256>>>(hashes.data());
-  const std::vector<uint64_t> hash = hashes.host();
-  json += std::string("  \"") + kFunctionNames[static_cast<int>(function)] + "\": " + hex_list(hash.data(), kBlocks) +
-          ",\n";
-  return hashes.good();
+  TESSERA_RETURN_IF_ERROR(check(cudaGetLastError(), "probe kernel"));
+  TESSERA_RETURN_IF_ERROR(hashes.read(&probe.hashes));
+  probes->push_back(std::move(probe));
+  return {};
 }
 
-bool probe_functions(const std::string& directory, const std::string& machine) {
-  std::string json = "{\n" + machine;
-  DeviceArray<uint64_t> ceil(1);
-  DeviceArray<uint32_t> samples(kEx2Samples);
-  if (!ceil.good() || !samples.good()) {
-    return false;
-  }
+Status probe_functions(ProbeReport* report) {
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kEx2>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftExp2>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kExp2Poly3>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kExp2Poly4>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftLog2>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftTanh>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kF32ToF16>(&report->functions));
+  TESSERA_RETURN_IF_ERROR(probe_function<Function::kF32ToBf16>(&report->functions));
+
+  const DeviceArray<uint64_t> ceil(1);
+  const DeviceArray<uint32_t> samples(kEx2Samples);
+  TESSERA_RETURN_IF_ERROR(ceil.status());
+  TESSERA_RETURN_IF_ERROR(samples.status());
   sample_ex2<<<(kEx2Samples + 255) / 256, 256>>>(samples.data());
   hash_ceil<<<kCeilCases / 256, 256>>>(ceil.data());
-  const std::vector<uint32_t> sample = samples.host();
-  if (!samples.good() || !probe_function<Function::kEx2>(json) || !probe_function<Function::kSoftExp2>(json) ||
-      !probe_function<Function::kExp2Poly3>(json) || !probe_function<Function::kExp2Poly4>(json) ||
-      !probe_function<Function::kSoftLog2>(json) || !probe_function<Function::kSoftTanh>(json) ||
-      !probe_function<Function::kF32ToF16>(json) || !probe_function<Function::kF32ToBf16>(json)) {
-    return false;
-  }
-  json += "  \"ceil_product\": " + hex_list(ceil.host().data(), 1) + "\n}\n";
-  return write_text(directory + "/ex2.json", json) &&
-         write_file(directory + "/ex2_samples.bin", sample.data(), sample.size() * sizeof(uint32_t));
-}
-
-bool dump_table(const std::string& path) {
-  constexpr uint32_t kEntries = 1U << 23;
-  DeviceArray<uint32_t> table(kEntries);
-  if (!table.good()) {
-    return false;
-  }
-  dump_ex2<<<kEntries / 256, 256>>>(table.data());
-  const std::vector<uint32_t> values = table.host();
-  return table.good() && write_file(path, values.data(), values.size() * sizeof(uint32_t));
-}
-
-bool probe_all(const std::string& directory) {
-  const std::string machine = machine_json();
-  std::string json = "{\n" + machine;
-  if (machine.empty() || !probe_mma<F16Format>(directory, "f16", json)) {
-    return false;
-  }
-  json += ",\n";
-  if (!probe_mma<Bf16Format>(directory, "bf16", json)) {
-    return false;
-  }
-  return write_text(directory + "/mma.json", json + "\n}\n") && probe_functions(directory, machine);
+  TESSERA_RETURN_IF_ERROR(check(cudaGetLastError(), "probe kernel"));
+  const ExpectedHash& expected = kExpectedHashes[static_cast<int>(Function::kF32ToBf16) + 1];
+  report->ceil_product = {expected.name, {}, expected.sum};
+  TESSERA_RETURN_IF_ERROR(ceil.read(&report->ceil_product.hashes));
+  return samples.read(&report->ex2_samples);
 }
 
 }  // namespace
-}  // namespace tessera
 
-int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "--dump-ex2") == 0) {
-    return tessera::dump_table(argv[2]) ? 0 : 1;
-  }
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: tessera_probe_vectors OUT_DIR | tessera_probe_vectors --dump-ex2 FILE\n");
-    return 2;
-  }
-  return tessera::probe_all(argv[1]) ? 0 : 1;
+uint64_t FunctionProbe::sum() const {
+  return std::accumulate(hashes.begin(), hashes.end(), uint64_t{0});
 }
+
+bool ProbeReport::obeys() const {
+  return std::ranges::all_of(mma, [](const MmaProbe& m) { return m.disagreements == 0; }) &&
+         std::ranges::all_of(functions, [](const FunctionProbe& f) { return f.sum() == f.expected; }) &&
+         ceil_product.sum() == ceil_product.expected;
+}
+
+Result<ProbeReport> run_probe(int device) {
+  ProbeReport report;
+  TESSERA_RETURN_IF_ERROR(select_device(device, &report));
+  TESSERA_RETURN_IF_ERROR(probe_mma<F16Format>("f16", &report.mma));
+  TESSERA_RETURN_IF_ERROR(probe_mma<Bf16Format>("bf16", &report.mma));
+  TESSERA_RETURN_IF_ERROR(probe_functions(&report));
+  return report;
+}
+
+Result<std::vector<uint32_t>> measure_ex2_table(int device) {
+  constexpr uint32_t kEntries = 1U << 23;
+  ProbeReport report;
+  TESSERA_RETURN_IF_ERROR(select_device(device, &report));
+  const DeviceArray<uint32_t> table(kEntries);
+  TESSERA_RETURN_IF_ERROR(table.status());
+  dump_ex2<<<kEntries / 256, 256>>>(table.data());
+  TESSERA_RETURN_IF_ERROR(check(cudaGetLastError(), "probe kernel"));
+  std::vector<uint32_t> values;
+  TESSERA_RETURN_IF_ERROR(table.read(&values));
+  return values;
+}
+
+}  // namespace tessera

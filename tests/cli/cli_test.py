@@ -151,6 +151,14 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(plan["contract_id"], "tessera-0/cpu-fma32/f16/d64")
         self.assertTrue(plan["rows"])
 
+    def test_probe_checks_the_gpu_or_says_that_there_is_none(self):
+        done = self.call("probe", "--json")
+        if done.returncode == BAD_INPUT:
+            self.assertIn("CUDA", done.stderr)
+        else:
+            self.assertEqual(done.returncode, GOOD, done.stdout + done.stderr)
+            self.assertTrue(json.loads(done.stdout)["obeys"])
+
     def test_explain_names_what_no_kernel_takes(self):
         done = self.refused("head_dim", "explain", "--head-dim", "900")
         self.assertIn("registry", done.stdout)

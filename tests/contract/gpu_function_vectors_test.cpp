@@ -17,6 +17,7 @@
 #include "contract/exp2.h"
 #include "contract/log2.h"
 #include "contract/tanh.h"
+#include "probe/expected_hashes.h"
 #include "probe/vector_cases.h"
 #include "wide.h"
 
@@ -48,6 +49,16 @@ TEST(GpuEx2, StoredResultsForEveryExponentAndSignAreTheModels) {
   for (uint32_t i = 0; i < kEx2Samples; ++i) {
     const uint32_t input = ex2_sample_input(i);
     ASSERT_EQ(bits_of(ex2(float_of(input))), stored[i]) << std::hex << input;
+  }
+}
+
+TEST(GpuFunctions, ProbeExpectsTheStoredHashes) {
+  for (const ExpectedHash& expected : kExpectedHashes) {
+    uint64_t sum = 0;
+    for (const nlohmann::json& hash : manifest().at(expected.name)) {
+      sum += std::stoull(hash.get<std::string>(), nullptr, 16);
+    }
+    EXPECT_EQ(sum, expected.sum) << expected.name;
   }
 }
 
