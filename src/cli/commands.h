@@ -19,5 +19,6 @@ void add_contract(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
 void add_gate(CLI::App& app, int* exit_code);
 void add_probe(CLI::App& app, int* exit_code);
+void add_bench(CLI::App& app, int* exit_code);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The command line: tessera run | chat | info | contract | explain | gate | probe.
+// The command line: tessera run | chat | info | contract | explain | gate | probe | bench.
 // Exit codes: 0 good, 1 a check failed, 2 inconclusive, 3 bad input or environment.
 #include <exception>
 
@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     add_explain(app, &exit_code);
     add_gate(app, &exit_code);
     add_probe(app, &exit_code);
+    add_bench(app, &exit_code);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

@@ -159,6 +159,10 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(done.returncode, GOOD, done.stdout + done.stderr)
             self.assertTrue(json.loads(done.stdout)["obeys"])
 
+    def test_bench_says_what_it_needs(self):
+        self.refused("PYTHON", "bench", "attention", env={"PYTHON": "/no/such/python"})
+        self.refused("attention.py", "bench", "attention", "--head-dims", "64", env={"CUDA_VISIBLE_DEVICES": ""})
+
     def test_explain_names_what_no_kernel_takes(self):
         done = self.refused("head_dim", "explain", "--head-dim", "900")
         self.assertIn("registry", done.stdout)
