@@ -72,8 +72,8 @@ void add_bench(CLI::App& app, int* exit_code) {
   bench->require_subcommand(1);
   CLI::App* command = bench->add_subcommand(
       "attention",
-      "Attention on a GPU beside torch's cuDNN and FlashAttention kernels (needs Python with torch); "
-      "`tessera bench attention -- --help` lists the options");
+      "Attention on a GPU beside torch's cuDNN and FlashAttention kernels (needs Python with torch); all "
+      "options are those of bench/attention.py");
   command->prefix_command();
   command->set_help_flag();  // --help is the script's
   command->callback([=] { *exit_code = bench_attention(command->remaining()); });
