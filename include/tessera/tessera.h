@@ -8,8 +8,9 @@
  *     TESSERA_DEVICE.
  *   - Strides and offsets are 64-bit and count elements, unless the name says bytes.
  *   - What the bits depend on is written in docs/contract.md; rule numbers (R1...) below refer to it.
- *   - Inputs inside the declared lengths must be finite. Bytes outside the lengths, masked keys, page tails and padding
- *     are never used: they may hold anything, NaN included.
+ *   - Inputs inside the declared lengths must be finite. Bytes outside the lengths, keys that no query token of their
+ *     sequence may see, page tails and padding are never used: they may hold anything, NaN included. The same goes for
+ *     the bytes that a workspace comes with.
  *
  * Thread safety: all functions are re-entrant; two calls must not share a workspace or an output at the same time.
  */
@@ -49,6 +50,12 @@ typedef struct tessera_error {
 
 /* ---------------------------------------------------------------- execution */
 
+/* Whose memory every pointer of a call points to: tensors, lengths, tables, slopes, sinks, outputs and the workspace.
+ * It also chooses the kernels: a call never falls back to those of another device.
+ * TESSERA_DEVICE_CUDA: memory that the current CUDA device can access; the current device must be of compute
+ * capability 9.0, and the library must have been built with -DTESSERA_CUDA=ON. */
+typedef enum tessera_device { TESSERA_DEVICE_CPU = 0, TESSERA_DEVICE_CUDA = 1 } tessera_device;
+
 /* Threads for CPU kernels, supplied by the caller: runs task(arg, i, thread) for every i in [0, num_tasks), in any
  * order, with 0 <= thread < num_threads, and returns when all are done. The results never depend on it. */
 typedef struct tessera_executor {
@@ -58,8 +65,9 @@ typedef struct tessera_executor {
                        void* arg);
 } tessera_executor;
 
-/* Where a call runs. CPU kernels use `executor` (NULL: the calling thread only); CUDA kernels enqueue on `cuda_stream`
- * (a cudaStream_t; NULL is the default stream) and return at once. */
+/* What a call runs on. CPU kernels use `executor` (NULL: the calling thread only); CUDA kernels enqueue on
+ * `cuda_stream` (a cudaStream_t of the current device; NULL is the default stream) and return at once. Their calls can
+ * be captured into a CUDA graph; a replay reads the same addresses again. */
 typedef struct tessera_stream {
   const tessera_executor* executor;
   void* cuda_stream;
@@ -158,7 +166,7 @@ typedef enum tessera_output_mode {
  * zero is not "off" and that must be set: stride_dim = 1 of every tensor; window_left = window_right = -1 for no
  * window; mask.num_keys = -1 when a mask covers all keys; softmax_scale; num_segments. */
 typedef struct tessera_fmha_params {
-  size_t struct_size; /* sizeof(tessera_fmha_params) */
+  size_t struct_size; /* sizeof(tessera_fmha_params); a smaller one without the last fields means their zero */
 
   tessera_dtype dtype;   /* of Q, K, V */
   tessera_dtype o_dtype; /* dtype or TESSERA_F32 */
@@ -199,21 +207,25 @@ typedef struct tessera_fmha_params {
   int64_t chunk_end;
 
   const char* force_kernel; /* name from tessera_kernel_get(), or NULL: first supported row of the registry */
+
+  tessera_device device; /* of every pointer above and of the workspace; host arrays for CPU */
 } tessera_fmha_params;
 
 /* ---------------------------------------------------------------- attention: the calls */
 
-/* The kernel that tessera_fmha_run would use. Looks at shapes, strides and at which pointers are NULL; reads no memory
- * behind them. TESSERA_UNSUPPORTED names the nearest registry row and the field that differs. */
+/* The kernel that tessera_fmha_run would use. Looks at shapes, strides, addresses and at which pointers are NULL; reads
+ * no memory behind them. TESSERA_UNSUPPORTED names the nearest registry row and the field that differs. */
 TESSERA_API tessera_status tessera_fmha_select(const tessera_fmha_params* params, const char** kernel_name,
                                                tessera_error* error);
 
-/* Bytes of workspace for tessera_fmha_run with this many CPU threads (ignored by CUDA kernels). */
+/* Bytes of workspace for tessera_fmha_run with this many CPU threads (1 for CUDA kernels, which have no use for it).
+ * The workspace needs no initialisation, and no call leaves anything in it that the next one needs. */
 TESSERA_API tessera_status tessera_fmha_workspace_size(const tessera_fmha_params* params, int32_t num_threads,
                                                        size_t* bytes, tessera_error* error);
 
-/* O, LSE and states as described by `params`. `workspace` is 64-byte aligned. CPU kernels check every length, page and
- * index before they write; CUDA kernels treat out-of-range device values as absent keys. */
+/* O, LSE and states as described by `params`. `workspace` is 64-byte aligned memory of params->device. CPU kernels
+ * check every length, page and index before they write; CUDA kernels treat out-of-range device values as absent keys.
+ */
 TESSERA_API tessera_status tessera_fmha_run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes,
                                             const tessera_stream* stream, tessera_error* error);
 
@@ -251,6 +263,7 @@ typedef struct tessera_merge_params {
   tessera_row_scalars row_max_log2;
   tessera_row_scalars row_sum;
   const char* force_kernel;
+  tessera_device device; /* of every pointer above */
 } tessera_merge_params;
 
 TESSERA_API tessera_status tessera_fmha_merge(const tessera_merge_params* params, const tessera_stream* stream,
@@ -310,6 +323,8 @@ typedef struct tessera_gemm_params {
   const char* force_kernel;
 } tessera_gemm_params;
 
+/* Floats are aligned to 4 bytes. An output may interleave with another one (columns of one matrix), but shares no
+ * element with it, with x or with a bias: that is the caller's to ensure. */
 TESSERA_API tessera_status tessera_gemm_workspace_size(const tessera_gemm_params* params, int32_t num_threads,
                                                        size_t* bytes, tessera_error* error);
 TESSERA_API tessera_status tessera_gemm_run(const tessera_gemm_params* params, void* workspace, size_t workspace_bytes,

@@ -57,12 +57,14 @@ inline tessera_tensor packed(void* data, int64_t heads, int64_t dim) {
 }
 
 // Parameters with the size set, one segment, unlimited windows; everything else zero.
-inline tessera_fmha_params fmha_params(tessera_dtype dtype, tessera_dtype o_dtype) {
+inline tessera_fmha_params fmha_params(tessera_dtype dtype, tessera_dtype o_dtype,
+                                       tessera_device device = TESSERA_DEVICE_CPU) {
   tessera_fmha_params params = {};
   params.struct_size = sizeof(params);
   params.dtype = dtype;
   params.o_dtype = o_dtype;
   params.num_segments = 1;
+  params.device = device;
   for (tessera_kv_segment& segment : params.segments) segment.window_left = segment.window_right = -1;
   return params;
 }

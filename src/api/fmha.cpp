@@ -73,7 +73,7 @@ Status run(const tessera_fmha_params* params, void* workspace, size_t workspace_
                         workspace_bytes, workspace, needed.value(), kWorkspaceAlignment, num_threads)};
   }
   if (params->batch == 0 || params->seqlen_q == 0) return {};
-  if (row.host_memory) TESSERA_RETURN_IF_ERROR(check_fmha_memory(*params));
+  if (row.device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_fmha_memory(*params));
   return row.fmha.run(*params, workspace, where);
 }
 
@@ -105,7 +105,7 @@ Status merge(const tessera_merge_params* params, const tessera_stream* stream) {
   const tessera_stream where = stream == nullptr ? tessera_stream{} : *stream;
   TESSERA_RETURN_IF_ERROR(check_executor(where.executor));
   if (params->num_rows == 0) return {};
-  if (row.value()->host_memory) TESSERA_RETURN_IF_ERROR(check_merge_memory(*params));
+  if (row.value()->device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_merge_memory(*params));
   return row.value()->merge.run(*params, where);
 }
 

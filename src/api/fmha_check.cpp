@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -39,6 +40,25 @@ int32_t stored_integer(const Enum& field) {
   int32_t integer = 0;
   std::memcpy(&integer, &field, sizeof(integer));
   return integer;
+}
+
+// struct_size, and the device where the caller's struct has one. `name` is that of the struct.
+template <class Params>
+Status check_struct(const Params& p, const char* name) {
+  constexpr size_t kWithoutDevice = offsetof(Params, device);  // as in version 0.1.0
+  if (p.struct_size == kWithoutDevice) return {};
+  if (p.struct_size != sizeof(Params)) {
+    return invalid(fmt::format("struct_size: got {}; allowed {}, or {} without the device; set it to sizeof({})",
+                               p.struct_size, sizeof(Params), kWithoutDevice, name));
+  }
+  const int32_t device = stored_integer(p.device);
+  if (device != TESSERA_DEVICE_CPU && device != TESSERA_DEVICE_CUDA) {
+    return invalid(
+        fmt::format("device: got {}; allowed TESSERA_DEVICE_CPU, TESSERA_DEVICE_CUDA; say where the "
+                    "pointers point",
+                    device));
+  }
+  return {};
 }
 
 // Fields that tessera_fmha_params and tessera_merge_params share.
@@ -272,10 +292,7 @@ Status check_chunk_range(const tessera_fmha_params& p) {
 Status check_fmha_shapes(const tessera_fmha_params* params) {
   if (params == nullptr) return invalid("params: got NULL; allowed a tessera_fmha_params; pass one");
   const tessera_fmha_params& p = *params;
-  if (p.struct_size != sizeof(tessera_fmha_params)) {
-    return invalid(fmt::format("struct_size: got {}; allowed {}; set it to sizeof(tessera_fmha_params)", p.struct_size,
-                               sizeof(tessera_fmha_params)));
-  }
+  TESSERA_RETURN_IF_ERROR(check_struct(p, "tessera_fmha_params"));
   TESSERA_RETURN_IF_ERROR(check_types(p.dtype, p.o_dtype, p.output_mode, p.head_dim_qk, p.head_dim_v, p.num_heads_q));
   TESSERA_RETURN_IF_ERROR(check_queries(p));
   TESSERA_RETURN_IF_ERROR(check_range<int32_t>("num_segments", p.num_segments, 1, TESSERA_MAX_SEGMENTS,
@@ -289,10 +306,7 @@ Status check_fmha_shapes(const tessera_fmha_params* params) {
 Status check_merge_shapes(const tessera_merge_params* params) {
   if (params == nullptr) return invalid("params: got NULL; allowed a tessera_merge_params; pass one");
   const tessera_merge_params& p = *params;
-  if (p.struct_size != sizeof(tessera_merge_params)) {
-    return invalid(fmt::format("struct_size: got {}; allowed {}; set it to sizeof(tessera_merge_params)", p.struct_size,
-                               sizeof(tessera_merge_params)));
-  }
+  TESSERA_RETURN_IF_ERROR(check_struct(p, "tessera_merge_params"));
   TESSERA_RETURN_IF_ERROR(check_types(p.dtype, p.o_dtype, p.output_mode, p.head_dim_qk, p.head_dim_v, p.num_heads_q));
   TESSERA_RETURN_IF_ERROR(check_range<int64_t>("num_rows", p.num_rows, 0, kMaxLength, "pass the number of tokens"));
   TESSERA_RETURN_IF_ERROR(check_range<int64_t>("num_states", p.num_states, 1, kMaxLength, "pass at least one state"));

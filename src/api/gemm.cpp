@@ -136,9 +136,16 @@ Status check_stride(int32_t weight, const char* name, int64_t stride, int64_t co
   return {};
 }
 
+Status check_float_aligned(int32_t weight, const char* name, const float* pointer) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(float) == 0) return {};
+  return invalid(fmt::format("{}: got address {}; allowed multiples of {}; align the floats", argument(weight, name),
+                             fmt::ptr(pointer), alignof(float)));
+}
+
 // Pointers and strides of the parameters, into `problem`.
 Status check_pointers(const tessera_gemm_params& params, GemmProblem& problem) {
   if (params.x == nullptr) return invalid("x: got NULL; allowed (m, k) floats; pass the activations");
+  TESSERA_RETURN_IF_ERROR(check_float_aligned(-1, "x", params.x));
   TESSERA_RETURN_IF_ERROR(check_stride(-1, "stride_x", params.stride_x, params.k, params.m));
   problem.x = params.x;
   problem.stride_x = params.stride_x;
@@ -148,6 +155,8 @@ Status check_pointers(const tessera_gemm_params& params, GemmProblem& problem) {
     if (weight.y == nullptr) {
       return invalid(fmt::format("{}: got NULL; allowed (m, n) floats; pass the output", argument(w, "y")));
     }
+    TESSERA_RETURN_IF_ERROR(check_float_aligned(w, "y", weight.y));
+    TESSERA_RETURN_IF_ERROR(check_float_aligned(w, "bias", weight.bias));
     TESSERA_RETURN_IF_ERROR(check_stride(w, "stride_y", weight.stride_y, weight.n, params.m));
     problem.weights[w].packed = static_cast<const uint8_t*>(weight.packed);
     problem.weights[w].bias = weight.bias;

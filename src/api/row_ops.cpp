@@ -25,13 +25,32 @@ Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
 }
 
 Status check_pointer(const char* name, const void* pointer) {
-  if (pointer != nullptr) return {};
-  return invalid(fmt::format("{}: got NULL; allowed a buffer of the described shape; pass one", name));
+  if (pointer == nullptr) {
+    return invalid(fmt::format("{}: got NULL; allowed a buffer of the described shape; pass one", name));
+  }
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(float) == 0) return {};
+  return invalid(
+      fmt::format("{}: got address {}; allowed multiples of {}; align its elements", name, pointer, alignof(float)));
 }
 
 // Strides are only read from the second row on.
 Status check_stride(const char* name, int64_t stride, int64_t columns, int64_t rows) {
   return rows > 1 ? check_range(name, stride, columns, kMaxStride) : Status{};
+}
+
+// Rows of heads that share addresses would be rotated twice, by two threads at once: one of the two axes must step over
+// all of the other.
+Status check_apart(const row_ops::RopeTask& task, int32_t head_dim) {
+  if (task.rows == 1 || task.num_heads == 1) return {};
+  const int64_t row_span = (task.num_heads - 1) * task.stride_head + head_dim;  // at most 2^56
+  int64_t head_span = 0;
+  const bool head_span_fits = !__builtin_mul_overflow(task.rows - 1, task.stride_row, &head_span) &&
+                              !__builtin_add_overflow(head_span, head_dim, &head_span);
+  if (task.stride_row >= row_span || (head_span_fits && task.stride_head >= head_span)) return {};
+  return invalid(fmt::format(
+      "stride_row: got {} with stride_head {}; allowed >= {}, or a stride_head beyond all rows of a head; x "
+      "is rotated in place and its rows cannot overlap",
+      task.stride_row, task.stride_head, row_span));
 }
 
 Result<const tessera_executor*> check_executor(const tessera_stream* stream) {
@@ -94,6 +113,7 @@ Status rope(row_ops::RopeTask task, int32_t head_dim, int32_t pairing, int64_t n
   TESSERA_RETURN_IF_ERROR(check_pointer("x", task.x));
   TESSERA_RETURN_IF_ERROR(check_stride("stride_head", task.stride_head, head_dim, task.num_heads));
   TESSERA_RETURN_IF_ERROR(check_stride("stride_row", task.stride_row, head_dim, task.rows));
+  TESSERA_RETURN_IF_ERROR(check_apart(task, head_dim));
   const Result<const tessera_executor*> executor = check_executor(stream);
   if (!executor.ok()) return executor.status();
   for (int64_t row = 0; row < task.rows; ++row) {

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 
 namespace tessera::cli {
 namespace {
@@ -127,6 +128,9 @@ int chat(const ChatCommandOptions& o) {
     if (const Status s = conversation.turn(line, &result); !s.ok()) {
       return fail(s);
     }
+    if (result.stop == StopReason::kCancelled) {
+      return kGood;  // nobody reads the answers; main says why
+    }
     if (o.model.json) {
       const nlohmann::ordered_json j = {{"user", line},
                                         {"assistant", result.text},
@@ -154,7 +158,7 @@ void add_chat(CLI::App& app, int* exit_code) {
                       "chat format instead of the model's own: chatml, smollm2, qwen2.5, qwen3, llama3");
   command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens per answer at most")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number<int64_t>(1));
   command->callback([o, exit_code] { *exit_code = chat(*o); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/option_checks.h"
 #include "contract/plan.h"
 #include "tessera/tessera.h"
 
@@ -40,15 +41,16 @@ struct ExplainOptions {
   bool unnormalized = false;
   bool json = false;
   std::string kernel;
+  std::string device = "cpu";
 };
 
 tessera_dtype dtype_of(const std::string& name) {
   return name == "f32" ? TESSERA_F32 : name == "f16" ? TESSERA_F16 : TESSERA_BF16;
 }
 
-// Selection looks at which pointers are set, not behind them: any address serves.
+// Selection looks at addresses, not behind them: any aligned one serves.
 void* present() {
-  static char byte;
+  alignas(64) static char byte;
   return &byte;
 }
 
@@ -110,6 +112,7 @@ tessera_fmha_params params_of(const ExplainOptions& o) {
     p.row_sum = p.row_max_log2;
   }
   p.force_kernel = o.kernel.empty() ? nullptr : o.kernel.c_str();
+  p.device = o.device == "cuda" ? TESSERA_DEVICE_CUDA : TESSERA_DEVICE_CPU;
   return p;
 }
 
@@ -168,10 +171,10 @@ int explain(const ExplainOptions& o) {
   if (selected == TESSERA_OK) {
     fmt::print(
         "\nkernel      {}\ncontract    {}\nchunks      {} of {} keys per sequence; split at {}\nworkspace   {} bytes "
-        "for {} threads\n",
+        "for {} thread{}\n",
         j["kernel"].get<std::string>(), j["contract_id"].get<std::string>(), j["chunks_per_sequence"].get<int64_t>(),
         j["chunk_keys"].get<int64_t>(), j["split_boundaries"].get<std::string>(), j["workspace_bytes"].get<size_t>(),
-        o.threads);
+        o.threads, o.threads == 1 ? "" : "s");
   } else {
     fmt::print("\nno kernel: {}\n", j["refused"].get<std::string>());
   }
@@ -191,22 +194,34 @@ void add_explain(CLI::App& app, int* exit_code) {
   c->add_option("--dtype", o->dtype, "of Q, K, V")->check(dtypes);
   c->add_option("--o-dtype", o->o_dtype, "of O; default: dtype")->check(dtypes);
   c->add_option("--layout", o->layout, "bshd or bhsd")->check(CLI::IsMember({"bshd", "bhsd"}));
-  c->add_option("--batch", o->batch, "sequences")->capture_default_str();
-  c->add_option("--seqlen-q", o->seqlen_q, "query tokens of a sequence")->capture_default_str();
-  c->add_option("--seqlen-k", o->seqlen_k, "keys of a sequence")->capture_default_str();
-  c->add_option("--heads-q", o->num_heads_q, "query heads")->capture_default_str();
-  c->add_option("--heads-kv", o->num_heads_kv, "K/V heads; divides --heads-q")->capture_default_str();
-  c->add_option("--head-dim", o->head_dim, "of Q and K, and of V unless given")->capture_default_str();
-  c->add_option("--head-dim-v", o->head_dim_v, "default: head-dim");
-  c->add_option("--page-size", o->page_size, "paged K/V; 0: contiguous")->check(CLI::NonNegativeNumber);
-  c->add_option("--window", o->window, "sliding window in keys, the query's own included; 0: none");
-  c->add_option("--softcap", o->softcap, "cap of the scores; 0: off");
-  c->add_option("--threads", o->threads, "CPU threads, for the workspace")->check(CLI::Range(1, 1024));
+  c->add_option("--batch", o->batch, "sequences")->capture_default_str()->check(whole_number<int64_t>(0));
+  c->add_option("--seqlen-q", o->seqlen_q, "query tokens of a sequence")
+      ->capture_default_str()
+      ->check(whole_number<int64_t>(0));
+  c->add_option("--seqlen-k", o->seqlen_k, "keys of a sequence")
+      ->capture_default_str()
+      ->check(whole_number<int64_t>(0));
+  c->add_option("--heads-q", o->num_heads_q, "query heads")->capture_default_str()->check(whole_number<int32_t>(1));
+  c->add_option("--heads-kv", o->num_heads_kv, "K/V heads; divides --heads-q")
+      ->capture_default_str()
+      ->check(whole_number<int32_t>(1));
+  c->add_option("--head-dim", o->head_dim, "of Q and K, and of V unless given")
+      ->capture_default_str()
+      ->check(whole_number<int32_t>(1));
+  c->add_option("--head-dim-v", o->head_dim_v, "default: head-dim")->check(whole_number<int32_t>(0));
+  c->add_option("--page-size", o->page_size, "paged K/V; 0: contiguous")->check(whole_number<int32_t>(0));
+  c->add_option("--window", o->window, "sliding window in keys, the query's own included; 0: none")
+      ->check(whole_number<int64_t>(0));
+  c->add_option("--softcap", o->softcap, "cap of the scores; 0: off")->check(real_number());
+  c->add_option("--threads", o->threads, "CPU threads, for the workspace")->check(whole_number<int32_t>(1, 1024));
   c->add_flag("--causal", o->causal, "aligned to the last key");
   c->add_flag("--sinks", o->sinks, "one more term in the denominator");
   c->add_flag("--alibi", o->alibi, "slopes per head");
   c->add_flag("--tree-mask", o->tree_mask, "custom bits over the last seqlen-q keys");
   c->add_flag("--unnormalized", o->unnormalized, "O un-normalised in fp32, with row max and row sum");
+  c->add_option("--device", o->device, "whose memory and kernels: cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   c->add_option("--kernel", o->kernel, "force a registry row");
   c->add_flag("--json", o->json, "one JSON object on stdout");
   c->callback([o, exit_code] { *exit_code = explain(*o); });

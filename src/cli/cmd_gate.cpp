@@ -1,14 +1,14 @@
 // tessera gate invariance: do the logits of a model keep their bytes under every schedule?
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 #include "gate/invariance.h"
 #include "tessera/tessera.h"
 
@@ -32,11 +32,9 @@ struct GateOptions {
 Result<std::vector<TokenId>> gate_tokens(const Tokenizer& tokenizer, const GateOptions& o) {
   std::string text = kText;
   if (!o.text_file.empty()) {
-    std::ifstream in(o.text_file, std::ios::binary);
-    text.assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    if (text.empty()) {
-      return Status(Code::kIo, fmt::format("text file {}: cannot be read or is empty", o.text_file));
-    }
+    Result<std::string> file = read_text_file(o.text_file);
+    TESSERA_RETURN_IF_ERROR(file.status());
+    text = std::move(file).value();
   }
   Result<std::vector<TokenId>> once = tokenizer.encode(text, {.add_special = true, .parse_special = false});
   TESSERA_RETURN_IF_ERROR(once.status());
@@ -133,7 +131,9 @@ void add_gate(CLI::App& app, int* exit_code) {
   command->add_option("--tokens", o->gate.num_tokens, "length of the sequence")
       ->capture_default_str()
       ->check(CLI::Range(48, 4096));
-  command->add_option("--gate-seed", o->gate.seed, "seed of the random neighbours")->capture_default_str();
+  command->add_option("--gate-seed", o->gate.seed, "seed of the random neighbours")
+      ->capture_default_str()
+      ->check(whole_number<uint64_t>(0));
   command->add_option("--text-file", o->text_file, "text to evaluate instead of the built-in one");
   command->add_flag("--negative-control", o->gate.negative_control,
                     "flip one bit of the cache in every schedule: the gate must then fail");

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/option_checks.h"
 #if defined(TESSERA_WITH_CUDA)
 #include "probe/probe.h"
 #include "probe/vector_cases.h"
@@ -87,7 +88,7 @@ int probe(const ProbeOptions&) {
 void add_probe(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("probe", "Does this GPU obey the model that its bits are predicted with?");
   auto options = std::make_shared<ProbeOptions>();
-  command->add_option("--device", options->device, "CUDA device")->check(CLI::NonNegativeNumber);
+  command->add_option("--device", options->device, "CUDA device")->check(whole_number<int>(0, 1023));
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->callback([=] { *exit_code = probe(*options); });
 }

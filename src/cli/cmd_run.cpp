@@ -3,14 +3,13 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 #include "engine/tokenizer/chat_template.h"
 #include "tessera/tessera.h"
 
@@ -37,12 +36,7 @@ Result<std::string> read_prompt(const RunOptions& o) {
   if (o.prompt_file.empty()) {
     return o.prompt;
   }
-  std::ifstream in(o.prompt_file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.good() && !in.eof()) {
-    return Status(Code::kIo, fmt::format("prompt file {}: cannot be read", o.prompt_file));
-  }
-  return text;
+  return read_text_file(o.prompt_file);
 }
 
 // Tokens of the prompt: as it stands, or as one user message of the model's chat format.
@@ -140,6 +134,9 @@ int run(const RunOptions& o) {
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return kGood;
   }
+  if (result.stop == StopReason::kCancelled) {
+    return kGood;  // main says why
+  }
   fmt::print("\n");
   std::fflush(stdout);
   fmt::print(stderr, "\n[{} | load {:.2f} s | prefill {} tokens, {:.1f} tok/s | decode {} tokens, {:.1f} tok/s | {}]\n",
@@ -161,7 +158,7 @@ void add_run(CLI::App& app, int* exit_code) {
   auto* file = command->add_option("-f,--prompt-file", o->prompt_file, "file with the prompt's text")->excludes(prompt);
   command->add_option("-n,--max-new-tokens", o->max_new_tokens, "tokens to generate at most")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number<int64_t>(0));
   auto* chat = command->add_flag("--chat", o->chat, "put the prompt as a user message in the model's chat format");
   command->add_option("--system", o->system, "system message for --chat")->needs(chat);
   command

@@ -4,20 +4,48 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <memory>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 
 namespace tessera::cli {
 
 void print_error(std::string_view sentence) {
-  fmt::print(stderr, "tessera: error: {}\n", sentence);
+  // Not fmt::print, which throws where stderr is closed.
+  std::fputs(fmt::format("tessera: error: {}\n", sentence).c_str(), stderr);
 }
 
 int fail(const Status& status) {
   print_error(status.text());
   return kBadInput;
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  constexpr size_t kMostBytes = size_t{1} << 28;  // /dev/zero has no end
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  std::string text;
+  std::vector<char> block(size_t{1} << 16);
+  while (file != nullptr && text.size() <= kMostBytes) {
+    const size_t n = std::fread(block.data(), 1, block.size(), file.get());
+    text.append(block.data(), n);
+    if (n < block.size()) {
+      break;
+    }
+  }
+  if (file == nullptr || std::ferror(file.get()) != 0) {
+    return Status(Code::kIo, fmt::format("{}: got '{}'; allowed a readable text file; check the path", path,
+                                         std::generic_category().message(errno)));
+  }
+  if (text.size() > kMostBytes) {
+    return Status(Code::kIo,
+                  fmt::format("{}: got more than {} bytes; allowed that many; give a shorter text", path, kMostBytes));
+  }
+  return text;
 }
 
 ProgressLine::ProgressLine(std::string label, bool enabled)

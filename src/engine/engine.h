@@ -44,6 +44,8 @@ class Engine {
   // Ways to run that move no bit; the invariance gate tries them. reset_cache drops all sequences.
   void set_threads(int32_t threads);
   void set_kernels(std::string fmha, std::string gemm) { forward_->set_kernels(std::move(fmha), std::move(gemm)); }
+  // The names given last, joined; empty: the registry's choice.
+  std::string forced_kernel() const { return forward_->forced_kernel(); }
   Status reset_cache(int64_t page_size, int64_t cache_tokens);
 
   SequenceId new_sequence() { return cache_.add(); }

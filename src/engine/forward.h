@@ -33,6 +33,7 @@ class Forward {
   void set_pool(ThreadPool* pool) { pool_ = pool; }
   // Names from tessera_kernel_get to force, empty: the registry's choice. No kernel moves a bit; gates use this.
   void set_kernels(std::string fmha, std::string gemm);
+  std::string forced_kernel() const { return fmha_kernel_ + gemm_kernel_; }
   // Identities of the arithmetic behind the logits: attention's, then that of the matrix products.
   Result<std::string> contract_id() const;
 

@@ -57,6 +57,14 @@ Status generate(Engine& engine, SequenceId sequence, std::span<const int32_t> pr
     return Status(Code::kInvalidArgument, fmt::format("chunk: got {}; allowed at least 1", options.chunk));
   }
   TESSERA_RETURN_IF_ERROR(check_sampler_params(options.sampler));
+  // Before any work: a prompt that cannot fit must not cost a prefill first.
+  const int64_t held = engine.length(sequence);
+  const int64_t room = engine.context() - held;
+  if (static_cast<int64_t>(prompt.size()) > room) {
+    return Status(Code::kUnsupported, fmt::format("prompt: got {} tokens after {} that the context holds; allowed {}; "
+                                                  "use a larger --context or a shorter prompt",
+                                                  prompt.size(), held, room));
+  }
   *result = GenerateResult();
   result->prompt_tokens = static_cast<int64_t>(prompt.size());
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <string_view>
 
 #include "base/sha256.h"
 #include "tessera/tessera.h"
@@ -62,6 +63,8 @@ class Runner {
       engine_.set_threads(s.threads);
     }
     engine_.set_kernels(s.fmha_kernel, s.gemm_kernel);
+    result->threads = engine_.threads();
+    result->forced_kernel = engine_.forced_kernel();
     Status status = reset(s.page_size);
     if (status.ok()) {
       status = run_calls(s, result);
@@ -194,7 +197,7 @@ class Runner {
     return {};
   }
 
-  // The smallest damage there is: the lowest mantissa bit of the first token's V row of the first head and layer.
+  // The lowest mantissa bit of every element of the first token's V row, first head and layer.
   void damage(SequenceId target) {
     const KvCache& cache = engine_.cache();
     std::byte* row = cache.v_row(0, target, 0, 0);
@@ -215,8 +218,8 @@ void add_kernel_schedules(int64_t n, std::vector<Schedule>* all) {
   for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
     tessera_kernel_info info;
     if (tessera_kernel_get(i, &info, nullptr) != TESSERA_OK || info.available == 0 ||
-        info.operation == TESSERA_OP_MERGE) {
-      continue;
+        info.operation == TESSERA_OP_MERGE || !std::string_view(info.arithmetic).starts_with("cpu-")) {
+      continue;  // the engine computes on the CPU
     }
     Schedule s{.axis = "kernel", .variant = info.name, .tokens = std::min(n, kSlowKernelTokens)};
     (info.operation == TESSERA_OP_FMHA ? s.fmha_kernel : s.gemm_kernel) = info.name;
@@ -244,7 +247,7 @@ std::vector<Schedule> schedules(int64_t n) {
   all.push_back({.axis = "preemption", .variant = "saved and restored into other pages", .preempt_at = n / 3});
   all.push_back({.axis = "speculation", .variant = "5 rejected tokens dropped", .reject_at = n / 3});
   add_kernel_schedules(n, &all);
-  all.push_back({.axis = "control", .variant = "one bit of one V row flipped: must differ", .must_differ = true});
+  all.push_back({.axis = "control", .variant = "lowest bits of one V row flipped: must differ", .must_differ = true});
   return all;
 }
 

@@ -32,6 +32,8 @@ struct InvarianceCase {
   uint32_t reference_bits = 0;
   uint32_t other_bits = 0;
   double seconds = 0;
+  int32_t threads = 0;             // what the engine said it runs with
+  std::string forced_kernel = {};  // of attention or matrix products; empty: the registry's choice
 
   bool passed() const { return must_differ ? rows_differing > 0 : rows > 0 && rows_differing == 0; }
 };

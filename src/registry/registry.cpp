@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ struct FmhaNeeds {
   int32_t head_dim_qk;
   int32_t head_dim_v;
   uint32_t features;
+  const tessera_fmha_params* problem;  // NULL: a merge
 };
 
 // Parameter behind each feature bit, for refusals.
@@ -66,18 +68,45 @@ FmhaNeeds needs_of(const tessera_fmha_params& p) {
         feature_if(s.indices != nullptr, kFeatureGathered) | feature_if(s.format != TESSERA_KV_DENSE, kFeatureFp8Rows) |
         feature_if(s.k.stride_dim != 1 || s.v.stride_dim != 1, kFeatureStridedDim);
   }
-  return {p.dtype, p.head_dim_qk, p.head_dim_v, features};
+  return {p.dtype, p.head_dim_qk, p.head_dim_v, features, &p};
 }
 
 FmhaNeeds needs_of(const tessera_merge_params& p) {
   return {p.dtype, p.head_dim_qk, p.head_dim_v,
-          feature_if(p.o_states.stride_dim != 1 || p.o.stride_dim != 1, kFeatureStridedDim)};
+          feature_if(p.o_states.stride_dim != 1 || p.o.stride_dim != 1, kFeatureStridedDim), nullptr};
 }
 
-int differing_fields(const FmhaSupport& has, const FmhaNeeds& wants) {
-  return static_cast<int>((has.dtypes >> wants.dtype & 1u) == 0) +
-         static_cast<int>(wants.head_dim_qk > has.max_head_dim_qk) +
-         static_cast<int>(wants.head_dim_v > has.max_head_dim_v) + std::popcount(wants.features & ~has.features);
+bool has_head_dims(const FmhaSupport& has, const FmhaNeeds& wants) {
+  return has.head_dims.empty() || (wants.head_dim_qk == wants.head_dim_v &&
+                                   std::ranges::find(has.head_dims, wants.head_dim_qk) != has.head_dims.end());
+}
+
+// What the row's own limits say; only asked where everything that is data fits.
+const char* limit_of(const KernelRow& row, const FmhaNeeds& wants) {
+  return row.fmha.limit == nullptr || wants.problem == nullptr ? nullptr : row.fmha.limit(*wants.problem);
+}
+
+bool is_slow(const KernelRow& row, const FmhaNeeds& wants) {
+  return row.fmha.slow != nullptr && wants.problem != nullptr && row.fmha.slow(*wants.problem);
+}
+
+int differing_fields(const KernelRow& row, const FmhaNeeds& wants) {
+  const FmhaSupport& has = row.support;
+  const int fields = static_cast<int>((has.dtypes >> wants.dtype & 1u) == 0) +
+                     static_cast<int>(wants.head_dim_qk > has.max_head_dim_qk) +
+                     static_cast<int>(wants.head_dim_v > has.max_head_dim_v) +
+                     static_cast<int>(!has_head_dims(has, wants)) + std::popcount(wants.features & ~has.features);
+  return fields == 0 && limit_of(row, wants) != nullptr ? 1 : fields;
+}
+
+const char* device_name(tessera_device device) {
+  return device == TESSERA_DEVICE_CPU ? "CPU" : "CUDA";
+}
+
+std::string head_dims_text(std::span<const int32_t> head_dims) {
+  std::string text;
+  for (const int32_t dim : head_dims) text += fmt::format("{}{}", text.empty() ? "" : ", ", dim);
+  return text;
 }
 
 std::string dtypes_text(uint32_t dtypes) {
@@ -89,7 +118,8 @@ std::string dtypes_text(uint32_t dtypes) {
 }
 
 // "field: got X; allowed Y" for the first field in which the row falls short.
-std::string first_difference(const FmhaSupport& has, const FmhaNeeds& wants) {
+std::string first_difference(const KernelRow& row, const FmhaNeeds& wants) {
+  const FmhaSupport& has = row.support;
   if ((has.dtypes >> wants.dtype & 1u) == 0) {
     return fmt::format("dtype: got {}; allowed {}", dtype_name(wants.dtype), dtypes_text(has.dtypes));
   }
@@ -99,52 +129,77 @@ std::string first_difference(const FmhaSupport& has, const FmhaNeeds& wants) {
   if (wants.head_dim_v > has.max_head_dim_v) {
     return fmt::format("head_dim_v: got {}; allowed up to {}", wants.head_dim_v, has.max_head_dim_v);
   }
-  const int feature = std::countr_zero(wants.features & ~has.features);
-  return fmt::format("{}: got it set; allowed unset", kFeatureNames[feature]);
+  if (!has_head_dims(has, wants)) {
+    return fmt::format("head_dim_qk, head_dim_v: got {}, {}; allowed two equal ones of {}", wants.head_dim_qk,
+                       wants.head_dim_v, head_dims_text(has.head_dims));
+  }
+  const uint32_t features = wants.features & ~has.features;
+  if (features == 0) return limit_of(row, wants);
+  return fmt::format("{}: got it set; allowed unset", kFeatureNames[std::countr_zero(features)]);
 }
 
-std::string names_text(tessera_operation operation) {
+std::string names_text(tessera_operation operation, tessera_device device) {
   std::string text;
   for (const KernelRow& row : kernel_rows()) {
-    if (row.operation == operation) text += (text.empty() ? "" : ", ") + std::string(row.name);
+    if (row.operation == operation && row.device == device) text += (text.empty() ? "" : ", ") + std::string(row.name);
   }
   return text;
 }
 
-Result<const KernelRow*> select(tessera_operation operation, const char* forced, const FmhaNeeds& needs) {
+// Why no row could be considered at all. `missing`: a row of the device that this machine cannot run.
+Status no_row(tessera_operation operation, const char* forced, tessera_device device, const KernelRow* missing) {
+  if (missing != nullptr && forced != nullptr) {
+    return {Code::kUnsupported, fmt::format("force_kernel: got {}, which needs {}; allowed kernels that this "
+                                            "machine can run; pass NULL for the best one",
+                                            missing->name, missing->requirement)};
+  }
+  if (missing != nullptr) {
+    return {Code::kUnsupported, fmt::format("device: got {}, whose kernels need {}; allowed CPU on this machine; keep "
+                                            "the arrays in host memory",
+                                            device_name(device), missing->requirement)};
+  }
+  const std::string names = names_text(operation, device);
+  if (names.empty()) {
+    return {Code::kUnsupported, fmt::format("device: got {}, for which this build has no kernel of this operation; "
+                                            "allowed CPU; configure with -DTESSERA_CUDA=ON or use host memory",
+                                            device_name(device))};
+  }
+  return {Code::kInvalidArgument, fmt::format("force_kernel: got \"{}\"; allowed for device {}: {}; pass NULL for the "
+                                              "best one",
+                                              forced, device_name(device), names)};
+}
+
+Result<const KernelRow*> select(tessera_operation operation, const char* forced, tessera_device device,
+                                const FmhaNeeds& needs) {
+  const KernelRow* slow = nullptr;
   const KernelRow* nearest = nullptr;
-  const KernelRow* missing = nullptr;  // the forced row, if this machine cannot run it
+  const KernelRow* missing = nullptr;
   for (const KernelRow& row : kernel_rows()) {
-    if (row.operation != operation || (forced != nullptr && std::string_view(forced) != row.name)) continue;
+    if (row.operation != operation || row.device != device) continue;
+    if (forced != nullptr && std::string_view(forced) != row.name) continue;
     if (!row.available()) {
       missing = &row;
       continue;
     }
-    const int differing = differing_fields(row.support, needs);
-    if (differing == 0) return &row;
-    if (nearest == nullptr || differing < differing_fields(nearest->support, needs)) nearest = &row;
+    const int differing = differing_fields(row, needs);
+    if (differing == 0 && !is_slow(row, needs)) return &row;
+    if (differing == 0 && slow == nullptr) slow = &row;
+    if (nearest == nullptr || differing < differing_fields(*nearest, needs)) nearest = &row;
   }
-  if (nearest != nullptr) {
-    return Status(Code::kUnsupported, fmt::format("{}; nearest kernel {}; change the field or use another kernel",
-                                                  first_difference(nearest->support, needs), nearest->name));
-  }
-  if (missing != nullptr) {
-    return Status(Code::kUnsupported, fmt::format("force_kernel: got {}, which needs {}; allowed kernels that this "
-                                                  "machine can run; pass NULL for the best one",
-                                                  missing->name, missing->requirement));
-  }
-  return Status(Code::kInvalidArgument, fmt::format("force_kernel: got \"{}\"; allowed {}; pass NULL for the best one",
-                                                    forced, names_text(operation)));
+  if (slow != nullptr) return slow;
+  if (nearest == nullptr) return no_row(operation, forced, device, missing);
+  return Status(Code::kUnsupported, fmt::format("{}; nearest kernel {}; change the field or use another kernel",
+                                                first_difference(*nearest, needs), nearest->name));
 }
 
 }  // namespace
 
 Result<const KernelRow*> select_fmha(const tessera_fmha_params& params) {
-  return select(TESSERA_OP_FMHA, params.force_kernel, needs_of(params));
+  return select(TESSERA_OP_FMHA, params.force_kernel, device_of(params), needs_of(params));
 }
 
 Result<const KernelRow*> select_merge(const tessera_merge_params& params) {
-  return select(TESSERA_OP_MERGE, params.force_kernel, needs_of(params));
+  return select(TESSERA_OP_MERGE, params.force_kernel, device_of(params), needs_of(params));
 }
 
 int32_t kernel_count() {

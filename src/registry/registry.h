@@ -40,12 +40,19 @@ struct FmhaSupport {
   int32_t max_head_dim_qk;
   int32_t max_head_dim_v;
   uint32_t features;
+  std::span<const int32_t> head_dims = {};  // not empty: head_dim_qk and head_dim_v are equal and one of these
 };
 
-// How the public API calls an attention kernel; both functions get validated parameters.
+// How the public API calls an attention kernel; all functions get validated parameters.
 struct FmhaEntry {
   size_t (*workspace_bytes)(const tessera_fmha_params& params, int32_t num_threads);
   Status (*run)(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
+  // What FmhaSupport cannot say (alignment, products of extents): "field: got X; allowed Y", or NULL if the kernel
+  // takes the problem. A literal, because a call that another row takes in the end allocates nothing. NULL: no more
+  // limits.
+  const char* (*limit)(const tessera_fmha_params& params) = nullptr;
+  // Whether a later row that takes the problem is likely to be faster. NULL: never.
+  bool (*slow)(const tessera_fmha_params& params) = nullptr;
 };
 
 struct MergeEntry {
@@ -59,17 +66,26 @@ struct KernelRow {
   const char* summary;      // for people: dtypes, head dims, features
   const char* requirement;  // what the machine must have
   bool (*available)();
-  bool host_memory;  // pointers are dereferenced on the host: the API checks lengths, pages and scalars before the call
+  tessera_device device;  // CPU: pointers are read on the host, and the API checks what they point to before the call
   FmhaSupport support;
   FmhaEntry fmha;    // operation TESSERA_OP_FMHA
   MergeEntry merge;  // operation TESSERA_OP_MERGE
 };
 
-// Attention and merge kernels, best first; the last row of each operation runs on every machine.
+// Attention and merge kernels of all devices, for each device best first; the last row of each operation runs on every
+// machine.
 std::span<const KernelRow> kernel_rows();
 
-// The first available row that supports the problem; params.force_kernel, if not NULL, restricts the walk to one row.
-// `params` has passed the shape checks of the API. kUnsupported names the nearest row and the field that differs.
+// The device of a call. Callers whose struct_size ends before the field mean the CPU.
+template <class Params>
+tessera_device device_of(const Params& params) {
+  return params.struct_size > offsetof(Params, device) ? params.device : TESSERA_DEVICE_CPU;
+}
+
+// The first available row of the call's device that supports the problem and is not slow for it, or else the first that
+// supports it; params.force_kernel, if not NULL, restricts the walk to one row. `params` has passed the shape checks of
+// the API. kUnsupported names the nearest row and the field that differs, or says that no kernel of this device can run
+// here; another device is never chosen instead.
 Result<const KernelRow*> select_fmha(const tessera_fmha_params& params);
 Result<const KernelRow*> select_merge(const tessera_merge_params& params);
 

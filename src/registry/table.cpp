@@ -4,6 +4,10 @@
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/fmha/fmha.h"
 #include "registry/registry.h"
+#if defined(TESSERA_WITH_CUDA)
+#include "registry/sm80_rows.h"
+#include "registry/sm90_rows.h"
+#endif
 
 namespace tessera {
 namespace {
@@ -36,16 +40,22 @@ Status run_merge(const tessera_merge_params& params, const tessera_stream& strea
 
 template <const FmhaKernels& kKernels>
 constexpr KernelRow cpu_fmha(const char* name, const char* requirement, bool (*available)()) {
-  return {name,         TESSERA_OP_FMHA, Arithmetic::kCpuFma32,
-          kFmhaSummary, requirement,     available,
-          true,         kCpuSupport,     {fmha_workspace_bytes, run_fmha<kKernels>},
+  return {name,
+          TESSERA_OP_FMHA,
+          Arithmetic::kCpuFma32,
+          kFmhaSummary,
+          requirement,
+          available,
+          TESSERA_DEVICE_CPU,
+          kCpuSupport,
+          {fmha_workspace_bytes, run_fmha<kKernels>},
           {nullptr}};
 }
 
 template <const FmhaKernels& kKernels>
 constexpr KernelRow cpu_merge(const char* name, const char* requirement, bool (*available)()) {
-  return {name, TESSERA_OP_MERGE, Arithmetic::kCpuFma32, kMergeSummary,        requirement, available,
-          true, kCpuSupport,      {nullptr, nullptr},    {run_merge<kKernels>}};
+  return {name,      TESSERA_OP_MERGE,   Arithmetic::kCpuFma32, kMergeSummary,      requirement,
+          available, TESSERA_DEVICE_CPU, kCpuSupport,           {nullptr, nullptr}, {run_merge<kKernels>}};
 }
 
 #if defined(__x86_64__)
@@ -64,11 +74,18 @@ bool always() {
 }
 
 constexpr KernelRow kRows[] = {
+#if defined(TESSERA_WITH_CUDA)
+    kSm90Prefill,
+    kSm80Fmha,
+#endif
 #if defined(__x86_64__)
     cpu_fmha<kFmhaAvx512>("cpu_fmha_avx512", kNeedsAvx512, has_avx512),
     cpu_fmha<kFmhaAvx2>("cpu_fmha_avx2", kNeedsAvx2, has_avx2),
 #endif
     cpu_fmha<kFmhaPortable>("cpu_fmha_portable", kNeedsNothing, always),
+#if defined(TESSERA_WITH_CUDA)
+    kSm80Merge,
+#endif
 #if defined(__x86_64__)
     cpu_merge<kFmhaAvx512>("cpu_merge_avx512", kNeedsAvx512, has_avx512),
     cpu_merge<kFmhaAvx2>("cpu_merge_avx2", kNeedsAvx2, has_avx2),

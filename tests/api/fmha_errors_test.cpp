@@ -56,6 +56,13 @@ struct Problem {
     segment().page_size = 4;
     segment().num_pages = 4;
   }
+  void pages_of_one_key() {
+    paged();
+    segment().k = segment().v = view::bshd(k.data(), 1, 2, 4);
+    segment().page_table_stride = 8;
+    segment().page_size = 1;
+    segment().num_pages = 16;
+  }
   void packed_q() {
     p.cu_seqlens_q = cu.data();
     p.q.stride_batch = p.o.stride_batch = p.lse_natural_no_sink.stride_batch = 0;
@@ -97,6 +104,8 @@ struct Refusal {
 std::vector<Refusal> refusals() {
   return {
       {"StructSize", "struct_size: got 8;", [](Problem& x) { x.p.struct_size = 8; }},
+      {"StructSizeOfNoVersion", "struct_size: got ", [](Problem& x) { x.p.struct_size = sizeof(x.p) - 1; }},
+      {"Device", "device: got 5;", [](Problem& x) { store(&x.p.device, 5); }},
       {"Dtype", "dtype: got 9;", [](Problem& x) { store(&x.p.dtype, 9); }},
       {"ODtype", "o_dtype: got 1;", [](Problem& x) { x.p.o_dtype = TESSERA_F16; }},
       {"OutputMode", "output_mode: got 7;", [](Problem& x) { store(&x.p.output_mode, 7); }},
@@ -117,6 +126,7 @@ std::vector<Refusal> refusals() {
       {"QData", "q.data: got NULL;", [](Problem& x) { x.p.q.data = nullptr; }},
       {"QAlignment", "q.data: got 0x", [](Problem& x) { x.p.q.data = reinterpret_cast<char*>(x.p.q.data) + 2; }},
       {"QStride", "q.stride_token: got -16;", [](Problem& x) { x.p.q.stride_token = -16; }},
+      {"QStrideWraps", "q.stride_token: got 4611686018427387904", [](Problem& x) { x.p.q.stride_token = kHuge; }},
       {"QStrideOverflow", "q.stride_batch: got 4611686018427387904", [](Problem& x) { x.p.q.stride_batch = kHuge; }},
       {"QOffsetsOverflow", "q.stride_token: got 1152921504606846976",
        [](Problem& x) { x.p.q.stride_token = int64_t{1} << 60; }},
@@ -300,6 +310,24 @@ std::vector<Refusal> refusals() {
          x.paged();
          x.pages[1] = -1;
        }},
+      {"PageOfTheLastTokenAlone", "segments[0].page_table[0][7]: got -1;",
+       [](Problem& x) {
+         x.pages = {0, 1, 2, 3, 4, 5, 6, -1, 8, 9, 10, 11, 12, 13, 14, 15};
+         x.pages_of_one_key();
+         x.segment().causal = 1;  // tokens at positions 5, 6, 7
+       }},
+      {"PageOfTheFirstTokenAlone", "segments[0].page_table[1][5]: got 16; allowed 0..15",
+       [](Problem& x) {
+         x.pages = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 14, 15};
+         x.pages_of_one_key();
+         x.segment().window_left = 0;
+       }},
+      {"PageThatIsPartlyUsed", "segments[0].page_table[1][1]: got -1;",
+       [](Problem& x) {
+         x.paged();
+         x.segment().seqlens_k = x.used_k.data();  // 8 and 5 keys
+         x.pages[3] = -1;
+       }},
       {"SinkNaN", "sinks[2]: got NaN;",
        [](Problem& x) {
          x.heads[2] = kNaN;
@@ -447,6 +475,21 @@ TEST(FmhaApi, PagesOutsideTheWindowAreNotLookedAt) {
   EXPECT_EQ(tessera_fmha_run(&problem.p, problem.workspace(), 1 << 19, nullptr, &error), TESSERA_OK) << error.text;
 }
 
+TEST(FmhaApi, ARangeMayEndWithALastSuperchunkThatIsNotFull) {
+  Problem problem;
+  problem.unnormalized();
+  problem.segment().seqlen_k = 16 * 1024 + 1;  // 17 chunks
+  const char* name = nullptr;
+  tessera_error error = {};
+  for (const int64_t end : {16, 17, 18, 32}) {
+    problem.p.chunk_end = end;
+    EXPECT_EQ(tessera_fmha_select(&problem.p, &name, &error), TESSERA_OK) << end << ": " << error.text;
+  }
+  problem.segment().seqlen_k = 17 * 1024 + 1;  // 18 chunks: 17 of them are no prefix of superchunks
+  problem.p.chunk_end = 17;
+  EXPECT_EQ(tessera_fmha_select(&problem.p, &name, &error), TESSERA_INVALID_ARGUMENT);
+}
+
 struct MergeProblem {
   std::vector<float> states = std::vector<float>(2 * 3 * 4, 1.0f);
   std::vector<float> scalars = std::vector<float>(2 * 3, 1.0f);
@@ -474,6 +517,7 @@ struct MergeRefusal {
 TEST(MergeApi, RefusalsNameTheArgumentAndWriteNothing) {
   const MergeRefusal list[] = {
       {"struct_size: got 1;", [](MergeProblem& x) { x.p.struct_size = 1; }},
+      {"device: got -1;", [](MergeProblem& x) { store(&x.p.device, -1); }},
       {"dtype: got 5;", [](MergeProblem& x) { store(&x.p.dtype, 5); }},
       {"head_dim_v: got 0;", [](MergeProblem& x) { x.p.head_dim_v = 0; }},
       {"num_rows: got -1;", [](MergeProblem& x) { x.p.num_rows = -1; }},

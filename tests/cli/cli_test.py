@@ -99,10 +99,45 @@ class CommandLine(unittest.TestCase):
         self.refused("top_p", *run, "-p", "x", "--top-p", "0")
         self.refused("chunk", *run, "-p", "x", "--chunk", "0")
         self.refused("context", *run, "-p", "x", "--context", "99999999")
-        self.refused("page_size", *run, "-p", "x", "--page-size", "0")
+        self.refused("page-size", *run, "-p", "x", "--page-size", "0")
         self.refused("cuda", *run, "-p", "x", "--backend", "cuda")
         self.refused("--chat-template", *run, "-p", "x", "--chat")
         self.refused("nonsense", *run, "-p", "x", "--nonsense")
+
+    def test_a_prompt_file_that_cannot_be_one(self):
+        for path, mention in ((self.folder.name, "directory"), ("/no/such/text", "/no/such/text")):
+            done = self.refused(mention, "run", "-m", self.model, "-f", path)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertNotIn("basic_filebuf", done.stderr)
+
+    def test_numbers_out_of_range_are_named_in_few_words(self):
+        options = (("-n", "-1"), ("-n", "99999999999999999999"), ("-n", "5x"), ("--chunk", "0"), ("--seed", "-1"), ("--temp", "nan"),
+                   ("--top-k", "-5"), ("--threads", "100000"))
+        for option in options:
+            done = self.refused(f"got '{option[1]}'", "run", "-m", self.model, "-p", "x", *option)
+            self.assertTrue(done.stderr.startswith("tessera: error: "))
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertLess(len(done.stderr), 250)
+        self.refused("empty path", "run", "-m", "", "-p", "x")
+
+    def test_a_damaged_demo_model_is_named(self):
+        with tempfile.TemporaryDirectory() as cache:
+            path = os.path.join(cache, "SmolLM2-135M-Instruct.Q4_1.gguf")
+            with open(path, "wb") as file:
+                file.truncate(98362432)
+            done = self.refused(path, "run", "-m", "demo", "-p", "x", env={"TESSERA_CACHE": cache})
+            self.assertIn("delete", done.stderr)
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        commands = (["run", "-m", self.model, "-p", "the", "-n", "5"], ["run", "-m", self.model, "-p", "the", "-n", "5", "--json"],
+                    ["info"], ["contract", "show"])
+        for command in commands:
+            with self.subTest(command=command), open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([self.tessera, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+                self.assertEqual(done.returncode, BAD_INPUT)
+                self.assertIn("standard output", done.stderr)
+                closed = subprocess.run(["sh", "-c", '"$0" "$@" <&- >&- 2>&-', self.tessera, *command], timeout=300, check=False)
+                self.assertEqual(closed.returncode, BAD_INPUT)
 
     def test_files_that_are_no_models(self):
         self.refused("/no/such/model.gguf", "run", "-m", "/no/such/model.gguf", "-p", "x")

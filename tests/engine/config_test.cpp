@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "engine/engine.h"
+#include "engine/rope_table.h"
 #include "engine/toy_model.h"
 
 namespace tessera {
@@ -82,6 +83,18 @@ const BadFile kBadFiles[] = {
      "blk.1.ffn_up.weight"},
     {"MissingEmbedding", [](GgufWriter* w) { drop_tensor(w, "token_embd.weight"); }, Code::kBadFile, "token_embd"},
     {"WrongShape", [](GgufWriter* w) { set_u32(w, "llama.feed_forward_length", 500); }, Code::kBadFile, "ffn_gate"},
+    {"ValueLengthDiffers", [](GgufWriter* w) { w->u32("llama.attention.value_length", 32); }, Code::kBadFile,
+     "value_length 32"},
+    {"MatrixOfThreeDimensions",
+     [](GgufWriter* w) {
+       for (testing::TensorSpec& t : w->tensors) {
+         if (t.name == "blk.0.attn_k.weight") {
+           t.dims.push_back(2);
+           t.data += t.data;
+         }
+       }
+     },
+     Code::kBadFile, "blk.0.attn_k.weight"},
     {"UnknownTensor",
      [](GgufWriter* w) {
        w->tensor({.name = "blk.0.attn_sinks.weight", .dims = {4}, .type = 0, .data = std::string(16, '\0')});
@@ -101,6 +114,26 @@ const BadFile kBadFiles[] = {
     {"EosOutsideTheVocabulary", [](GgufWriter* w) { set_u32(w, "tokenizer.ggml.eos_token_id", 0xffffffffU); },
      Code::kBadFile, "eos"},
 };
+
+TEST(RopeTable, LinearScalingDividesThePosition) {
+  GgufWriter w = testing::toy_model({});
+  w.string("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 4.0F);
+  Result<std::unique_ptr<Engine>> engine = Engine::load(testing::write_file("linear.gguf", w.build()), {.threads = 1});
+  ASSERT_TRUE(engine.ok()) << engine.status().text();
+  const ModelConfig& scaled = engine.value()->config();
+  ModelConfig plain = scaled;
+  plain.rope_scale = 1;
+  RopeTable fast(plain, {}, 9);
+  RopeTable slow(scaled, {}, 9);
+  fast.grow(9);
+  slow.grow(9);
+  for (int64_t i = 0; i < scaled.rotary_dim / 2; ++i) {
+    const int64_t half = scaled.rotary_dim / 2;
+    EXPECT_EQ(slow.cos()[8 * half + i], fast.cos()[2 * half + i]);
+    EXPECT_EQ(slow.sin()[8 * half + i], fast.sin()[2 * half + i]);
+  }
+  EXPECT_NE(slow.sin()[8 * (scaled.rotary_dim / 2)], fast.sin()[8 * (scaled.rotary_dim / 2)]);
+}
 
 TEST(ModelFile, EveryBadFileIsRefusedByName) {
   for (const BadFile& bad : kBadFiles) {

@@ -107,6 +107,18 @@ TEST(GuardPages, F24_DecodeOfF16KeysThatAreNoMultipleOfABlock) {
   }
 }
 
+// Decode looks at the granule ahead; its page table ends with the last page.
+TEST(GuardPages, PageTablesOfSeveralGranules) {
+  for (const int64_t k : {129, 200, 256}) {
+    for (const int32_t page : {1, 16}) {
+      FmhaSpec spec = exact_fit(TESSERA_F16, 24, 1, k);
+      spec.segments[0].layout = KvLayout::kPaged;
+      spec.segments[0].page_size = page;
+      expect_no_stray_access(spec);
+    }
+  }
+}
+
 TEST(GuardPages, D10_MaskOfExactSize) {
   for (const auto& [q, k] : {std::pair<int64_t, int64_t>{384, 384}, {5, 13}, {3, 17}, {1, 1}}) {
     FmhaSpec spec = exact_fit(TESSERA_F32, 8, q, k);

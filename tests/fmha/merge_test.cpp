@@ -269,6 +269,47 @@ TEST(Merge, B15_LogSumExpIsNatural) {
   }
 }
 
+TEST(Merge, FlushToZeroOfTheCallerDoesNotMatter) {
+#if defined(__SSE2__)
+  Merge merge(2, 1, 2, 5);
+  for (size_t i = 0; i < merge.o_states.size(); ++i) merge.o_states[i] = 1e-40f * static_cast<float>(i + 1);
+  merge.max_states.assign(merge.max_states.size(), 0.0f);
+  merge.sum_states.assign(merge.sum_states.size(), 1.0f);
+  for (const std::string& kernel : available_kernels(TESSERA_OP_MERGE)) {
+    merge.run(kernel);
+    const std::vector<uint8_t> expected = merge.o;
+    EXPECT_NE(expected, std::vector<uint8_t>(expected.size(), 0)) << "subnormal values";
+    merge.o.assign(merge.o.size(), 0xff);
+    const unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040u);  // FTZ, DAZ
+    merge.run(kernel);
+    const unsigned after = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before);
+    EXPECT_EQ(after & 0xffc0u, (before | 0x8040u) & 0xffc0u) << "the caller's mode is restored";
+    EXPECT_EQ(merge.o, expected) << kernel;
+  }
+#else
+  GTEST_SKIP() << "no MXCSR on this machine";
+#endif
+}
+
+// R9: a value that rounds to -0 of the output's dtype is written as +0.
+TEST(Merge, TinyNegativeValuesOfSixteenBitsArePlusZero) {
+  for (const tessera_dtype dtype : {TESSERA_F16, TESSERA_BF16}) {
+    Merge merge(1, 1, 1, 19);
+    merge.dtype = merge.o_dtype = dtype;
+    for (float& x : merge.o_states) x = dtype == TESSERA_F16 ? -1e-9f : -1e-41f;
+    merge.max_states.assign(1, 0.0f);
+    merge.sum_states.assign(1, 1.0f);
+    for (const std::string& kernel : available_kernels(TESSERA_OP_MERGE)) {
+      merge.o.assign(merge.o.size(), 0xff);
+      merge.run(kernel);
+      EXPECT_EQ(std::vector<uint8_t>(merge.o.begin(), merge.o.begin() + 19 * 2), std::vector<uint8_t>(19 * 2, 0))
+          << kernel;
+    }
+  }
+}
+
 // Partials in the order of ranks that a permutation gave, merged in the fixed order of their ranges.
 TEST(Merge, B21_RankOrderDoesNotShow) {
   const std::vector<uint8_t> expected = whole_output(long_decode(8 * 1024));

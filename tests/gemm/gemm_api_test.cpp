@@ -12,6 +12,12 @@ constexpr int64_t kN = 20;
 constexpr int64_t kK = 64;
 constexpr int64_t kM = 3;
 
+// The address two bytes on, where no float may lie.
+template <class T>
+T* misaligned(T* pointer) {
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(pointer) + 2);
+}
+
 class GemmApi : public ::testing::Test {
  protected:
   GemmApi()
@@ -69,6 +75,9 @@ TEST_F(GemmApi, RefusesWrongParameters) {
       {"num_weights: got 0", [](auto& p) { p.num_weights = 0; }},
       {"num_weights: got 5", [](auto& p) { p.num_weights = 5; }},
       {"x: got NULL", [](auto& p) { p.x = nullptr; }},
+      {"x: got address", [](auto& p) { p.x = misaligned(p.x); }},
+      {"weights[0].y: got address", [](auto& p) { p.weights[0].y = misaligned(p.weights[0].y); }},
+      {"weights[0].bias: got address", [](auto& p) { p.weights[0].bias = misaligned(p.x); }},
       {"stride_x: got 63", [](auto& p) { p.stride_x = 63; }},
       {"stride_x: got 9223372036854775807", [](auto& p) { p.stride_x = std::numeric_limits<int64_t>::max(); }},
       {"weights[0].n: got 0", [](auto& p) { p.weights[0].n = 0; }},

@@ -208,6 +208,9 @@ TEST(RowOpsApi, NamesTheWrongArgument) {
   EXPECT_EQ(rms(1, -1, x, 64, w, 1e-5F, x), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(rms(1, 64, nullptr, 64, w, 1e-5F, x), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(rms(1, 64, x, 64, nullptr, 1e-5F, x), TESSERA_INVALID_ARGUMENT);
+  const auto* const misaligned = reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(x) + 2);
+  EXPECT_EQ(rms(1, 32, misaligned, 32, w, 1e-5F, x), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(text_of(error).rfind("x: got address", 0), 0U) << error.text;
   EXPECT_EQ(rms(1, 64, x, 64, w, -1.0F, x), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(rms(1, 64, x, 64, w, std::numeric_limits<float>::quiet_NaN(), x), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(rms(2, 32, x, 31, w, 1e-5F, x), TESSERA_INVALID_ARGUMENT);
@@ -217,6 +220,70 @@ TEST(RowOpsApi, NamesTheWrongArgument) {
   const tessera_executor broken{nullptr, 2, nullptr};
   const tessera_stream stream{&broken, nullptr};
   EXPECT_EQ(tessera_swiglu(1, 64, x, 64, w, 64, x, 64, &stream, &error), TESSERA_INVALID_ARGUMENT);
+}
+
+// Runs the tasks where the call was made, so that they meet the caller's floating-point mode.
+void run_here(void*, int64_t num_tasks, void (*task)(void* arg, int64_t index, int32_t thread), void* arg) {
+  for (int64_t i = 0; i < num_tasks; ++i) task(arg, i, 0);
+}
+
+TEST(RowOpsApi, FlushToZeroOfTheCallerDoesNotMatter) {
+#if defined(__SSE2__)
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kDim = 512;  // enough elements for the tasks of an executor
+  const std::vector<float> tiny(kRows * kDim, 1e-38F);
+  const std::vector<float> small(kRows * kDim, 1e-3F);
+  const std::vector<int32_t> positions(kRows, 0);
+  const std::vector<float> half(kDim / 2, 0.5F);
+  const tessera_executor executor{nullptr, 2, &run_here};
+  const tessera_stream shared{&executor, nullptr};
+  for (const tessera_stream* stream : {static_cast<const tessera_stream*>(nullptr), &shared}) {
+    const auto all = [&] {
+      std::vector<float> rms(kRows * kDim);
+      std::vector<float> swiglu(kRows * kDim);
+      std::vector<float> rope(tiny);
+      EXPECT_EQ(tessera_rms_norm(kRows, kDim, tiny.data(), kDim, small.data(), 1.0F, rms.data(), kDim, stream, nullptr),
+                TESSERA_OK);
+      EXPECT_EQ(
+          tessera_swiglu(kRows, kDim, tiny.data(), kDim, small.data(), kDim, swiglu.data(), kDim, stream, nullptr),
+          TESSERA_OK);
+      EXPECT_EQ(tessera_rope(kRows, 1, kDim, kDim, TESSERA_ROPE_HALVES, positions.data(), half.data(), half.data(), 1,
+                             rope.data(), kDim, kDim, stream, nullptr),
+                TESSERA_OK);
+      for (const std::vector<float>& part : {swiglu, rope}) rms.insert(rms.end(), part.begin(), part.end());
+      return rms;
+    };
+    const std::vector<float> expected = all();
+    EXPECT_NE(expected[0], 0.0F) << "a subnormal number";
+    const unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040U);  // FTZ, DAZ
+    const std::vector<float> flushed = all();
+    const unsigned after = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before);
+    EXPECT_EQ(after & 0xffc0U, (before | 0x8040U) & 0xffc0U) << "the caller's mode is restored";
+    EXPECT_TRUE(same_bits(flushed, expected));
+  }
+#else
+  GTEST_SKIP() << "no MXCSR on this machine";
+#endif
+}
+
+TEST(RowOpsApi, RopeRefusesRowsThatOverlap) {
+  std::vector<float> x = random_floats(64, 11);
+  const std::vector<float> before = x;
+  const std::vector<float> table = random_floats(32, 12);
+  const int32_t positions[] = {0, 3};
+  tessera_error error{};
+  const auto rope = [&](int64_t stride_row, int64_t stride_head) {
+    return tessera_rope(2, 2, 16, 16, TESSERA_ROPE_HALVES, positions, table.data(), table.data(), 4, x.data(),
+                        stride_row, stride_head, nullptr, &error);
+  };
+  EXPECT_EQ(rope(16, 16), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(text_of(error).rfind("stride_row: got 16", 0), 0U) << error.text;
+  EXPECT_EQ(rope(31, 16), TESSERA_INVALID_ARGUMENT);
+  EXPECT_TRUE(same_bits(x, before));
+  EXPECT_EQ(rope(32, 16), TESSERA_OK);
+  EXPECT_EQ(rope(16, 32), TESSERA_OK) << "head-major";
 }
 
 TEST(RowOpsApi, RopeRefusesPositionsOutsideTheTableBeforeWriting) {

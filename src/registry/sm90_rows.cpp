@@ -1,0 +1,110 @@
+// The sm90 prefill kernels behind the public parameters.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "kernels/sm90/fmha_prefill/table.h"
+#include "registry/sm90_rows.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kElementBytes = 2;
+constexpr int64_t kAlignmentBytes = 16;  // of the copy engine: addresses and strides
+constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
+constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
+constexpr int64_t kMaxTiles = int64_t{1} << 30;
+constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
+
+const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
+  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, p.segments[0].causal != 0);
+}
+
+sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
+  return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
+}
+
+// The problem without its scratch. A K/V without keys is never read; its map then describes Q's memory.
+sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
+  const tessera_kv_segment& s = p.segments[0];
+  sm90::PrefillProblem problem;
+  problem.dtype = p.dtype;
+  problem.q = view_of(p.q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
+  problem.o = view_of(p.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v);
+  const tessera_tensor none = {p.q.data, p.head_dim_qk, p.head_dim_qk, p.head_dim_qk, 1};
+  problem.k = view_of(s.seqlen_k == 0 ? none : s.k, p.batch, s.seqlen_k, p.num_heads_kv, p.head_dim_qk);
+  problem.v = view_of(s.seqlen_k == 0 ? none : s.v, p.batch, s.seqlen_k, p.num_heads_kv, p.head_dim_v);
+  problem.causal = s.causal != 0;
+  problem.softmax_scale = p.softmax_scale;
+  problem.lse = p.lse_natural_no_sink;
+  return problem;
+}
+
+// A dimension of one element is never stepped over, so its stride may be anything.
+const char* layout_limit(const sm90::TensorView& t) {
+  if (reinterpret_cast<uintptr_t>(t.data) % kAlignmentBytes != 0) {
+    return "data of q, k, v, o: got an address that is no multiple of 16 bytes; allowed multiples of 16";
+  }
+  for (const auto& [extent, stride] :
+       {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
+    if (extent <= 1) continue;
+    if (stride * kElementBytes % kAlignmentBytes != 0) {
+      return "strides of q, k, v, o: got one that is no multiple of 16 bytes; allowed multiples of 16";
+    }
+    if (stride == 0 || stride >= kMaxStrideBytes / kElementBytes) {
+      return "strides of q, k, v, o: got 0, or 2^40 bytes or more; allowed between them";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const char* sm90_prefill_limit(const tessera_fmha_params& p) {
+  const sm90::PrefillEntry* entry = entry_of(p);
+  if (entry == nullptr) {
+    return "head_dim_qk, dtype, causal: got a combination without a kernel; allowed the others of these";
+  }
+  if (p.seqlen_q > kMaxTokens || p.segments[0].seqlen_k > kMaxTokens) {
+    return "seqlen_q, seqlen_k: got more than 2^30 - 1; allowed up to that";
+  }
+  // The extents are below 2^31, 2^20 and 2^30.
+  const int64_t tiles = (p.seqlen_q + entry->block_m - 1) / entry->block_m;
+  if (p.batch * p.num_heads_q > kMaxTiles || p.batch * p.num_heads_q * tiles > kMaxTiles) {
+    return "batch: got more than 2^30 tiles of queries; allowed up to that";
+  }
+  const sm90::PrefillProblem problem = problem_of(p);
+  for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v, &problem.o}) {
+    if (const char* text = layout_limit(*t); text != nullptr) return text;
+  }
+  return nullptr;
+}
+
+// Its tiles are 128 query tokens of one head. The sm80 kernel packs the heads of a group into tiles of 64 rows, so that
+// a decode step reads K and V once.
+bool sm90_prefill_is_slow(const tessera_fmha_params& p) {
+  return p.seqlen_q * (p.num_heads_q / p.num_heads_kv) <= 64;
+}
+
+size_t sm90_prefill_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
+  return sm90::prefill_scratch_bytes(problem_of(p), most_multiprocessors());
+}
+
+Status run_sm90_prefill(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
+  const Result<int> multiprocessors = current_multiprocessors();
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  const auto queue = static_cast<cudaStream_t>(stream.cuda_stream);
+  // The kernel leaves its counter at 0, but what the caller's workspace holds now is anyone's guess.
+  const cudaError_t error = cudaMemsetAsync(workspace, 0, kCounterBytes, queue);
+  if (error != cudaSuccess) {
+    return {Code::kDevice, fmt::format("workspace: got {} when cleared on cuda_stream; allowed memory and a stream of "
+                                       "the current device; check both",
+                                       cudaGetErrorName(error))};
+  }
+  sm90::PrefillProblem problem = problem_of(p);
+  problem.scratch = workspace;
+  return sm90::run_prefill(*entry_of(p), problem, multiprocessors.value(), queue);
+}
+
+}  // namespace tessera

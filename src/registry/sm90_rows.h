@@ -1,0 +1,35 @@
+// Registry row of the sm90 kernels, and how tessera_fmha_params becomes what they take. Compiled with TESSERA_CUDA
+// only.
+#pragma once
+
+#include "registry/cuda_device.h"
+#include "registry/registry.h"
+
+namespace tessera {
+
+// kernels/sm90/fmha_prefill: one row for all its kernels; which one runs is decided by head dim, dtype and mask.
+size_t sm90_prefill_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);
+Status run_sm90_prefill(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
+const char* sm90_prefill_limit(const tessera_fmha_params& params);
+bool sm90_prefill_is_slow(const tessera_fmha_params& params);
+
+inline constexpr int32_t kSm90PrefillHeadDims[] = {64, 128};
+
+inline constexpr KernelRow kSm90Prefill = {
+    .name = "sm90_fmha_prefill",
+    .operation = TESSERA_OP_FMHA,
+    .arithmetic = Arithmetic::kHopperK16F25,
+    .summary = "CUDA; f16, bf16; head dims 64, 128; causal or full; rows aligned to 16 bytes; LSE",
+    .requirement = kNeedsHopper,
+    .available = has_hopper,
+    .device = TESSERA_DEVICE_CUDA,
+    .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
+                .max_head_dim_qk = 128,
+                .max_head_dim_v = 128,
+                .features = 0,
+                .head_dims = kSm90PrefillHeadDims},
+    .fmha = {sm90_prefill_workspace_bytes, run_sm90_prefill, sm90_prefill_limit, sm90_prefill_is_slow},
+    .merge = {nullptr},
+};
+
+}  // namespace tessera
