@@ -111,11 +111,41 @@ __device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threa
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// Whether `mine` holds in any thread of the 128 of a warpgroup, all of which call this; named barrier `id`.
+__device__ __forceinline__ bool any_of_warpgroup(uint32_t id, bool mine) {
+  uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in;\n"
+      ".reg .pred out;\n"
+      "setp.ne.u32 in, %1, 0;\n"
+      "barrier.cta.red.or.pred.aligned out, %2, 128, in;\n"
+      "selp.u32 %0, 1, 0, out;\n"
+      "}\n"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(mine)), "r"(id)
+      : "memory");
+  return __any_sync(0xffffffffU, any != 0) != 0;
+}
+
 // A value that is equal in all lanes, said so that ptxas knows: branches on anything else count as divergent, and wgmma
 // around them is serialised (C7520).
 template <class T>
 __device__ __forceinline__ T uniform(T value) {
   return __shfl_sync(0xffffffffU, value, 0);
+}
+
+// threadIdx.x, read at this place of the program.
+__device__ __forceinline__ int thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same value, of which the compiler no longer knows what it computed from it before.
+__device__ __forceinline__ int opaque(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
 }
 
 template <int kRegisters>

@@ -39,11 +39,9 @@ struct ChunkRows {
 // u of R3. In the usual range one fma rounded up to an integer; -Inf (no visible key) and large products go the long
 // way.
 __device__ __forceinline__ float ceil_of_product(float mu, float c) {
-  float u = __fadd_rn(__fmaf_ru(mu, c, kRoundMagic), -kRoundMagic);
-  if (!(fabsf(u) < 0x1p22F)) {
-    u = __fadd_rn(ceilf(__fmul_ru(mu, c)), 0.0F);
-  }
-  return u;
+  const float u = __fadd_rn(__fmaf_ru(mu, c, kRoundMagic), -kRoundMagic);
+  const float far = __fadd_rn(ceilf(__fmul_ru(mu, c)), 0.0F);
+  return fabsf(u) < 0x1p22F ? u : far;
 }
 
 // drop_weight(-change) for an integer-valued change <= 0, NaN or -Inf: ex2.approx of an integer is exact
@@ -52,14 +50,14 @@ __device__ __forceinline__ float power_of_drop(float change) {
   return change >= -kLargestDrop ? exp2_approx(change) : 0.0F;
 }
 
-// S := p (R4, unrounded) for one granule, masked scores given as -Inf; `rows` moves on by R3 and R7. Returns whether
-// any row of the warp changed its maximum, with the a of R3 per row in `rescale` (1 otherwise). kLazy false: every new
-// maximum counts (T = 0), which is not the contract; benchmarks use it to price T.
+// R3 for one granule, masked scores given as -Inf: moves rows.m on. Returns whether any row of the warp changed its
+// maximum, with the a of R3 per row in `rescale` (1 otherwise). kLazy false: every new maximum counts (T = 0), which is
+// not the contract; benchmarks use it to price T.
 template <bool kLazy, int kScores>
-__device__ __forceinline__ bool softmax_granule(float (&s)[kScores], ChunkRows& rows, float (&rescale)[kRowsPerThread],
-                                                float c, float bias, float lazy_threshold) {
-  // Four chains of maxima per row hide the latency of each.
-  constexpr int kChains = 4;
+__device__ __forceinline__ bool move_maximum(const float (&s)[kScores], ChunkRows& rows,
+                                             float (&rescale)[kRowsPerThread], float c, float lazy_threshold) {
+  // Two chains of maxima per row hide the latency of each.
+  constexpr int kChains = 2;
   float largest_of[kRowsPerThread][kChains];
 #pragma unroll
   for (int n = 0; n < kScores / 4; ++n) {
@@ -73,7 +71,7 @@ __device__ __forceinline__ bool softmax_granule(float (&s)[kScores], ChunkRows& 
   float mu[kRowsPerThread];
 #pragma unroll
   for (int h = 0; h < kRowsPerThread; ++h) {
-    mu[h] = fmaxf(fmaxf(largest_of[h][0], largest_of[h][1]), fmaxf(largest_of[h][2], largest_of[h][3]));
+    mu[h] = fmaxf(largest_of[h][0], largest_of[h][1]);
   }
 #pragma unroll
   for (int lanes = 1; lanes <= 2; lanes *= 2) {
@@ -92,30 +90,7 @@ __device__ __forceinline__ bool softmax_granule(float (&s)[kScores], ChunkRows& 
     rows.m[h] = m;
     higher |= moves;
   }
-  const bool moved = __any_sync(0xffffffffU, higher);
-#pragma unroll
-  for (int h = 0; h < kRowsPerThread; ++h) {
-    // A row without any key so far keeps y = -Inf rather than NaN.
-    const float offset = __fsub_rn(bias, rows.m[h] == minus_infinity() ? 0.0F : rows.m[h]);
-    float g[kClassesPerThread];
-#pragma unroll
-    for (int block = 0; block < kScores / 8; ++block) {
-#pragma unroll
-      for (int e = 0; e < kClassesPerThread; ++e) {
-        float& low = s[8 * block + 2 * h + e];
-        float& high = s[8 * block + 4 + 2 * h + e];
-        low = exp2_approx(__fmaf_rn(low, c, offset));
-        high = exp2_approx(__fmaf_rn(high, c, offset));
-        const float t = __fadd_rn(low, high);
-        g[e] = block == 0 ? t : __fadd_rn(g[e], t);
-      }
-    }
-#pragma unroll
-    for (int e = 0; e < kClassesPerThread; ++e) {
-      rows.l[h][e] = __fmaf_rn(rows.l[h][e], rescale[h], g[e]);
-    }
-  }
-  return moved;
+  return __any_sync(0xffffffffU, higher);
 }
 
 // R5: two weights rounded to the element type, `low` in the low half.
@@ -130,16 +105,96 @@ __device__ __forceinline__ uint32_t round_pair(float low, float high) {
   return pair;
 }
 
-// R5 for the fragment: p -> A operands of the granule's k16 steps.
-template <Element kElement, int kScores>
-__device__ __forceinline__ void round_weights(const float (&p)[kScores], uint32_t (&a)[kScores / 8][4]) {
+// R7's sums over one granule, per row and class.
+struct GranuleSums {
+  float g[kRowsPerThread][kClassesPerThread];
+};
+
+// `value`, but not before `result`: `zero` is 0 at run time only.
+__device__ __forceinline__ float after(float value, uint32_t result, uint32_t zero) {
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(bits) : "r"(result), "r"(zero), "r"(__float_as_uint(value)));
+  return __uint_as_float(bits);
+}
+
+// R4 of one k16 block (a thread's 8 elements of S), S := p unrounded, and R7's sums of the granule so far.
+__device__ __forceinline__ void weigh_block(float* s, bool first, const float (&offset)[kRowsPerThread], float c,
+                                            GranuleSums& sums) {
 #pragma unroll
-  for (int block = 0; block < kScores / 8; ++block) {
+  for (int h = 0; h < kRowsPerThread; ++h) {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      a[block][r] = round_pair<kElement>(p[8 * block + 2 * r], p[8 * block + 2 * r + 1]);
+    for (int e = 0; e < kClassesPerThread; ++e) {
+      float& low = s[2 * h + e];
+      float& high = s[4 + 2 * h + e];
+      low = exp2_approx(__fmaf_rn(low, c, offset[h]));
+      high = exp2_approx(__fmaf_rn(high, c, offset[h]));
+      const float t = __fadd_rn(low, high);
+      sums.g[h][e] = first ? t : __fadd_rn(sums.g[h][e], t);
     }
   }
+}
+
+// R5 of one k16 block: p -> the A operand of its step.
+template <Element kElement>
+__device__ __forceinline__ void round_block(const float* p, uint32_t (&a)[4]) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    a[r] = round_pair<kElement>(p[2 * r], p[2 * r + 1]);
+  }
+}
+
+// The b - m' of R4. A row without any key so far keeps y = -Inf rather than NaN.
+__device__ __forceinline__ void weight_offsets(const ChunkRows& rows, float bias, float (&offset)[kRowsPerThread]) {
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    offset[h] = __fsub_rn(bias, rows.m[h] == minus_infinity() ? 0.0F : rows.m[h]);
+  }
+}
+
+// R4 and R5 of one granule, a := P in place of S: block by block, each after the one two before it is done. Left to
+// itself ptxas issues all exponentials first and nothing in their shadow.
+template <Element kElement, int kScores>
+__device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint32_t (&a)[kScores / 8][4],
+                                                       const ChunkRows& rows, float c, float bias, uint32_t zero) {
+  float offset[2][kRowsPerThread];
+  weight_offsets(rows, bias, offset[0]);
+  weight_offsets(rows, bias, offset[1]);
+  GranuleSums sums;
+#pragma unroll
+  for (int block = 0; block < kScores / 8; ++block) {
+    float(&own)[kRowsPerThread] = offset[block % 2];
+    weigh_block(&s[8 * block], block == 0, own, c, sums);
+    round_block<kElement>(&s[8 * block], a[block]);
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      own[h] = after(own[h], a[block][2 + h], zero);
+    }
+  }
+  return sums;
+}
+
+// R7: l of the granules so far and the new one.
+__device__ __forceinline__ void add_sums(ChunkRows& rows, const float (&rescale)[kRowsPerThread],
+                                         const GranuleSums& sums) {
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+#pragma unroll
+    for (int e = 0; e < kClassesPerThread; ++e) {
+      rows.l[h][e] = __fmaf_rn(rows.l[h][e], rescale[h], sums.g[h][e]);
+    }
+  }
+}
+
+// Whether R3 may move a row's maximum for the granule that was weighed with the maximum before it: false proves that it
+// does not. A score with s c > m + 8 has y >= b + 8, as long as b - m is exact, so a weight and with it a sum above
+// `limit` = 2^(b + 7); NaN counts as above.
+__device__ __forceinline__ bool may_move(const ChunkRows& rows, const GranuleSums& sums, float limit) {
+  bool below = true;
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+    below = below && sums.g[h][0] < limit && sums.g[h][1] < limit && fabsf(rows.m[h]) < 0x1p22F;
+  }
+  return !below;
 }
 
 // R6: O := O a.

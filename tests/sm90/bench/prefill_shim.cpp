@@ -60,7 +60,17 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(cons
   return status.ok() ? 0 : 1;
 }
 
-// 1 if the bf16, head dim 128 variant is built for this mask.
-extern "C" __attribute__((visibility("default"))) int tessera_bench_has_variant(const char* variant, int causal) {
-  return find(variant, 128, true, causal != 0) != nullptr ? 1 : 0;
+// Bytes of scratch of such a call.
+extern "C" __attribute__((visibility("default"))) size_t tessera_bench_scratch_bytes(int seqlen_k, int head_dim,
+                                                                                     int blocks) {
+  PrefillProblem problem;
+  problem.q.dims = head_dim;
+  problem.k.tokens = seqlen_k;
+  return prefill_scratch_bytes(problem, blocks);
+}
+
+// 1 if the variant is built for this head dim, dtype and mask.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_has_variant(const char* variant, int head_dim,
+                                                                                int bf16, int causal) {
+  return find(variant, head_dim, bf16 != 0, causal != 0) != nullptr ? 1 : 0;
 }

@@ -19,11 +19,6 @@ struct Variant : PrefillHd128<true, kCausal> {
   }
 };
 template <bool kCausal>
-struct OneChunk : Variant<kCausal> {
-  static constexpr const char* kName = "one_chunk";
-  static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(0, true);
-};
-template <bool kCausal>
 struct Chunk512 : Variant<kCausal> {
   static constexpr const char* kName = "chunk_512";
   static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(512, true);
@@ -38,21 +33,9 @@ struct EagerMax : Variant<kCausal> {
   static constexpr const char* kName = "eager_max";
   static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(kChunkKeys, false);
 };
-template <bool kCausal>
-struct Unordered : PrefillHd128<true, kCausal> {
-  static constexpr const char* kName = "unordered";
-  static constexpr PrefillSchedule schedule() {
-    PrefillSchedule s = PrefillHd128<true, kCausal>::kSchedule;
-    s.ordered = false;
-    return s;
-  }
-  static constexpr PrefillSchedule kSchedule = schedule();
-};
-
 constexpr std::array kVariants = {
-    prefill_entry<OneChunk<false>>(),  prefill_entry<OneChunk<true>>(),  prefill_entry<Chunk512<false>>(),
-    prefill_entry<Chunk2048<false>>(), prefill_entry<EagerMax<false>>(), prefill_entry<Unordered<false>>(),
-    prefill_entry<Unordered<true>>(),
+    prefill_entry<Chunk512<false>>(), prefill_entry<Chunk512<true>>(),  prefill_entry<Chunk2048<false>>(),
+    prefill_entry<Chunk2048<true>>(), prefill_entry<EagerMax<false>>(), prefill_entry<EagerMax<true>>(),
 };
 
 }  // namespace

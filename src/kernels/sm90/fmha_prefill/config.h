@@ -5,6 +5,7 @@
 #include <cuda.h>
 #include <vector_types.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "contract/plan.h"
@@ -27,13 +28,14 @@ struct PrefillSchedule {
   int stages;               // of K and of V
   int producer_registers;   // per thread, after reallocation
   int consumer_registers;
-  bool ordered;  // warpgroups issue their matrix work in turns
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
+inline constexpr int kPrefillMaxWarpgroups = 3;  // consumers of a block
+inline constexpr int kLeastChainShared = 32;     // floats per thread of the chained O that every kernel keeps on chip
 
 // Shared memory in bytes from the 1024-byte aligned base.
 template <class Tag>
@@ -45,14 +47,23 @@ struct PrefillLayout {
   static constexpr int kThreads = kWarpgroupThreads * (kSchedule.consumer_warpgroups + 1);
   static constexpr int kQBytes = kWarpgroupRows * kNumbers.head_dim * kElementBytes;          // per warpgroup
   static constexpr int kKvBytes = kNumbers.granule_keys * kNumbers.head_dim * kElementBytes;  // per stage of K or V
-  // fp32 O of the chunks before the current one (R8), per warpgroup; the finished tile is staged there too.
-  static constexpr int kChainBytes = kWarpgroupRows * kNumbers.head_dim * static_cast<int>(sizeof(float));
+  static constexpr int kPanelBytes = kWarpgroupRows * 64 * kElementBytes;                     // (64, 64) of O
 
   static constexpr int kQ = 0;
   static constexpr int kK = kQ + kQBytes * kSchedule.consumer_warpgroups;
   static constexpr int kV = kK + kKvBytes * kSchedule.stages;
   static constexpr int kChain = kV + kKvBytes * kSchedule.stages;
-  static constexpr int kBarriers = kChain + kChainBytes * kSchedule.consumer_warpgroups;
+  // fp32 O of the chunks before the current one (R8), per warpgroup: as many panels' worth of it as fit, the rest lies
+  // in global scratch. The finished tile is staged there too.
+  static constexpr int kRest = kSharedLimitBytes - 2048 - kChain;
+  static constexpr int kChainPanels =
+      std::min(2 * kNumbers.head_dim / 64, kRest / kSchedule.consumer_warpgroups / kPanelBytes);
+  static constexpr int kChainBytes = kChainPanels * kPanelBytes;
+  static constexpr int kChainShared = kChainBytes / kWarpgroupThreads / 16;                 // float4 per thread
+  static constexpr int kChainGlobal = kNumbers.head_dim / 8 - kChainShared;                 // float4 per thread
+  static constexpr int kStates = kChain + kChainBytes * kSchedule.consumer_warpgroups;      // (m, l) of each row
+  static constexpr int kStateBytes = kWarpgroupRows * 2 * static_cast<int>(sizeof(float));  // per warpgroup
+  static constexpr int kBarriers = kStates + kStateBytes * kSchedule.consumer_warpgroups;
   // Full and empty of each Q, of each stage of K and V, and of the slots of tile indices.
   static constexpr int kTileSlots = 2;  // query tiles handed to the consumers ahead of time
   static constexpr int kBarrierCount = 2 * kSchedule.consumer_warpgroups + 4 * kSchedule.stages + 2 * kTileSlots;
@@ -60,9 +71,12 @@ struct PrefillLayout {
   static constexpr int kBytes = kTiles + 4 * kTileSlots;
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
+  static_assert(4 * kChainShared >= std::min(kLeastChainShared, kNumbers.head_dim / 2), "chain: see chain_bytes()");
+  static_assert(kChainPanels >= kNumbers.head_dim / 64, "shared memory: no room to stage the finished tile");
   static_assert(kNumbers.head_dim == 64 || kNumbers.head_dim == 128, "head_dim: allowed 64, 128 (one wgmma wide)");
   static_assert(kNumbers.granule_keys == 128, "granule_keys: allowed 128, the N of the score wgmma");
   static_assert(kNumbers.chunk_keys % kNumbers.granule_keys == 0, "chunk_keys: allowed multiples of the granule");
+  static_assert(kSchedule.consumer_warpgroups <= kPrefillMaxWarpgroups, "consumer_warpgroups: allowed 1 to 3");
   static_assert((kSchedule.producer_registers + kSchedule.consumer_warpgroups * kSchedule.consumer_registers) *
                         kWarpgroupThreads <=
                     65536,
@@ -73,9 +87,13 @@ struct PrefillLayout {
 // tile first (the longest under a causal mask), so that the heads in flight fit the L2 cache.
 struct TileOrder {
   int query_tiles;
-  int heads_and_batch;  // heads_q * batch
+  int first_row;        // of the first tile, <= 0: tiles end with the sequence, so that the partial one is the shortest
+  int heads_and_batch;  // pairs cut into tiles of kBlockM rows
   int section_heads;
-  int total;  // query_tiles * heads_and_batch
+  int tall;  // query_tiles * heads_and_batch
+  // Then the other pairs, cut into tiles one warpgroup lower, so that the last wave of blocks is a shorter one.
+  int low_query_tiles;
+  int total;
 };
 
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
@@ -86,13 +104,16 @@ struct PrefillArguments {
   CUtensorMap o_map;  // box (64 tokens, 64 dims)
   float* lse;         // natural log-sum-exp, or null
   int64_t lse_stride_batch, lse_stride_token, lse_stride_head;
-  float4* superchunks;  // scratch, superchunk_bytes(); only touched beyond 16 chunks of keys
+  float4* chains;       // scratch: what of O of the chunks so far finds no room in shared memory
+  float4* superchunks;  // scratch; only touched beyond 16 chunks of keys
   TileOrder order;
   int* tile_counter;  // 0 before the first launch; every launch leaves it at 0
   int seqlen_q, seqlen_k;
   int heads_q, group;  // group = heads_q / heads_kv
   float c;             // R0
   float bias;          // b of R4
+  float move_limit;    // 2^(b + 7): sums of weights below it prove that no maximum moves
+  uint32_t zero;       // 0, which the compiler does not know
 };
 
 }  // namespace tessera::sm90

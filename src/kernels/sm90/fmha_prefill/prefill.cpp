@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace tessera::sm90 {
@@ -14,6 +15,61 @@ constexpr int64_t kSectionBytes = int64_t{32} << 20;
 
 constexpr int64_t kScratchAlignment = 16;
 constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
+
+// Threads that keep accumulators.
+int64_t accumulating_threads(int multiprocessors) {
+  return int64_t{kWarpgroupThreads} * kPrefillMaxWarpgroups * multiprocessors;
+}
+// O (64, head_dim) in fp32 per warpgroup, less the least that every kernel keeps in shared memory.
+size_t chain_bytes(const PrefillProblem& problem, int multiprocessors) {
+  if (problem.k.tokens <= kChunkKeys) {
+    return 0;
+  }
+  const int64_t floats = std::max<int64_t>(0, problem.q.dims / 2 - kLeastChainShared);
+  return static_cast<size_t>(accumulating_threads(multiprocessors) * floats) * sizeof(float);
+}
+// O (64, head_dim) in fp32 per warpgroup, and four scalars a thread.
+size_t superchunk_bytes(const PrefillProblem& problem, int multiprocessors) {
+  if (problem.k.tokens <= int64_t{kChunkKeys} * kSuperchunkChunks) {
+    return 0;
+  }
+  return static_cast<size_t>(accumulating_threads(multiprocessors) * (problem.q.dims / 2 + 4)) * sizeof(float);
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// How long `tall` tiles of time 1 and then `low` ones of time kLowTime take on `blocks` blocks that draw them in order.
+double makespan(int64_t tall, int64_t low, int64_t blocks) {
+  constexpr double kLowTime = 0.74;  // of a tile with one warpgroup less, measured
+  // Blocks that are free at the same time: those that took one tall tile less, and the others.
+  double free_at[2] = {static_cast<double>(tall / blocks), static_cast<double>(tall / blocks + 1)};
+  const int64_t width[2] = {blocks - tall % blocks, tall % blocks};
+  double end = width[1] > 0 ? free_at[1] : free_at[0];
+  while (low > 0) {
+    const int next = width[1] > 0 && free_at[1] < free_at[0] ? 1 : 0;
+    low -= width[next];
+    free_at[next] += kLowTime;
+    end = std::max(end, free_at[next]);
+  }
+  return end;
+}
+
+// Of `pairs` (sequence, head) pairs with equally long tiles, how many to cut into tall tiles.
+int64_t pick_tall_pairs(int64_t pairs, int64_t tall_tiles, int64_t low_tiles, int64_t blocks) {
+  int64_t best = pairs;
+  double shortest = makespan(pairs * tall_tiles, 0, blocks);
+  const int64_t one_wave = ceil_div(blocks, tall_tiles);
+  for (int64_t low_pairs = 1; low_pairs <= std::min(pairs, 2 * one_wave); ++low_pairs) {
+    const double time = makespan((pairs - low_pairs) * tall_tiles, low_pairs * low_tiles, blocks);
+    if (time < shortest) {
+      shortest = time;
+      best = pairs - low_pairs;
+    }
+  }
+  return best;
+}
 
 Status refuse(Code code, std::string text) {
   return Status(code, std::move(text));
@@ -52,13 +108,7 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
 }  // namespace
 
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
-  if (problem.k.tokens <= int64_t{kChunkKeys} * kSuperchunkChunks) {
-    return kCounterBytes;
-  }
-  // Per warpgroup (at most three a block): O (64, head_dim) in fp32, and four scalars a thread.
-  const int64_t per_thread = problem.q.dims / 2 + 4;
-  return kCounterBytes + static_cast<size_t>(per_thread * static_cast<int64_t>(sizeof(float)) * kWarpgroupThreads * 3 *
-                                             multiprocessors);
+  return kCounterBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors);
 }
 
 Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors, cudaStream_t stream) {
@@ -97,24 +147,35 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   a.lse_stride_token = problem.lse.stride_token;
   a.lse_stride_head = problem.lse.stride_head;
   a.tile_counter = static_cast<int*>(problem.scratch);
-  a.superchunks = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + kCounterBytes);
+  uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
+  a.chains = reinterpret_cast<float4*>(accumulators);
+  a.superchunks = reinterpret_cast<float4*>(accumulators + chain_bytes(problem, multiprocessors));
   a.seqlen_q = static_cast<int>(problem.q.tokens);
   a.seqlen_k = static_cast<int>(problem.k.tokens);
   a.heads_q = static_cast<int>(problem.q.heads);
   a.group = static_cast<int>(problem.q.heads / problem.k.heads);
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
+  a.move_limit = std::ldexp(1.0F, static_cast<int>(a.bias) + 7);
 
   const int64_t pairs = problem.q.heads * problem.q.batch;
-  const int64_t query_tiles = (problem.q.tokens + entry.block_m - 1) / entry.block_m;
+  const int64_t query_tiles = ceil_div(problem.q.tokens, entry.block_m);
   if (pairs * query_tiles > std::numeric_limits<int32_t>::max() / 2) {
     return Status(Code::kUnsupported,
                   fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
   const int64_t section = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
-  a.order = {static_cast<int>(query_tiles), static_cast<int>(pairs), static_cast<int>(std::min(section, pairs)),
-             static_cast<int>(pairs * query_tiles)};
+  const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
+  const int64_t tall_pairs = entry.causal ? pairs : pick_tall_pairs(pairs, query_tiles, low_tiles, multiprocessors);
+  const int64_t last_row = ceil_div(problem.q.tokens, kWarpgroupRows) * kWarpgroupRows;
+  a.order = {.query_tiles = static_cast<int>(query_tiles),
+             .first_row = static_cast<int>(last_row - query_tiles * entry.block_m),
+             .heads_and_batch = static_cast<int>(tall_pairs),
+             .section_heads = static_cast<int>(std::min(section, std::max<int64_t>(1, tall_pairs))),
+             .tall = static_cast<int>(tall_pairs * query_tiles),
+             .low_query_tiles = static_cast<int>(low_tiles),
+             .total = static_cast<int>(tall_pairs * query_tiles + (pairs - tall_pairs) * low_tiles)};
   const cudaError_t error = entry.launch(a, std::min(multiprocessors, a.order.total), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("{}: launch failed: {}", entry.name, cudaGetErrorString(error)));

@@ -25,8 +25,9 @@ struct PrefillProblem {
   void* scratch = nullptr;     // prefill_scratch_bytes(), 16-byte aligned; zero before its first use
 };
 
-// Scratch of a launch: the tile counter and, once the keys exceed one superchunk, its accumulators (R8) per resident
-// block. Launches that run at the same time need scratch of their own.
+// Scratch of a launch: the tile counter and, per resident block, what of the accumulators of R8 shared memory has no
+// room for: of chunks once the keys exceed one, of superchunks once they exceed one of those. Launches that run at the
+// same time need scratch of their own.
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors);
 
 // A kernel as the launcher sees it.

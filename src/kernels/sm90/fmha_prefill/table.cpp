@@ -9,10 +9,10 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr std::array kTable = {
-    prefill_entry<PrefillHd128<true, false>>(),
-    prefill_entry<PrefillHd128<true, true>>(),
-    prefill_entry<PrefillHd128<false, false>>(),
-    prefill_entry<PrefillHd128<false, true>>(),
+    prefill_entry<PrefillHd64<true, false>>(),   prefill_entry<PrefillHd64<true, true>>(),
+    prefill_entry<PrefillHd64<false, false>>(),  prefill_entry<PrefillHd64<false, true>>(),
+    prefill_entry<PrefillHd128<true, false>>(),  prefill_entry<PrefillHd128<true, true>>(),
+    prefill_entry<PrefillHd128<false, false>>(), prefill_entry<PrefillHd128<false, true>>(),
 };
 
 }  // namespace

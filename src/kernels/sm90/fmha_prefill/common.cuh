@@ -1,0 +1,109 @@
+// What the roles of a prefill kernel share: the rings, the order of the query tiles, and which keys a row sees.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/sm90/fmha_prefill/config.h"
+#include "kernels/sm90/pipeline.cuh"
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/smem_tile.cuh"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace tessera::sm90 {
+
+// One query tile: rows [first_row, first_row + rows) of (batch, head), as far as there are such rows.
+struct QueryTile {
+  int first_row;
+  int rows;
+  int head;
+  int batch;
+};
+
+template <class Tag>
+struct PrefillCommon {
+  using Layout = PrefillLayout<Tag>;
+  static constexpr PrefillNumbers kNumbers = Tag::kNumbers;
+  static constexpr PrefillSchedule kSchedule = Tag::kSchedule;
+  static constexpr Element kElement = kNumbers.bf16 ? Element::kBf16 : Element::kF16;
+  static constexpr int kDim = kNumbers.head_dim;
+  static constexpr int kTileKeys = kNumbers.granule_keys;
+  static constexpr int kConsumers = kSchedule.consumer_warpgroups;
+  static constexpr int kTileSlots = Layout::kTileSlots;
+  using Position = RingPosition<kSchedule.stages>;
+  using TilePosition = RingPosition<kTileSlots>;
+
+  const PrefillArguments& args;
+  uint32_t shared;  // address of the 1024-byte aligned base
+
+  __device__ __forceinline__ Ring q_ring(int warpgroup) const {
+    const uint32_t base = shared + Layout::kBarriers + 16 * warpgroup;
+    return {base, base + 8};
+  }
+  __device__ __forceinline__ Ring k_ring() const {
+    const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers;
+    return {base, base + 8 * kSchedule.stages};
+  }
+  __device__ __forceinline__ Ring v_ring() const {
+    const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 16 * kSchedule.stages;
+    return {base, base + 8 * kSchedule.stages};
+  }
+  // Indices of query tiles.
+  __device__ __forceinline__ Ring tile_ring() const {
+    const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 32 * kSchedule.stages;
+    return {base, base + 8 * kTileSlots};
+  }
+  __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const { return shared + Layout::kTiles + 4 * stage; }
+
+  __device__ __forceinline__ void init_barriers() const {
+    for (int w = 0; w < kConsumers; ++w) {
+      q_ring(w).init(1, 1);
+    }
+    k_ring().init(kSchedule.stages, kConsumers);
+    v_ring().init(kSchedule.stages, kConsumers);
+    tile_ring().init(kTileSlots, kConsumers);
+    barrier_init_fence();
+  }
+
+  // Tile `index` of the launch's order, index < args.order.total.
+  __device__ __forceinline__ QueryTile tile(int index) const {
+    const TileOrder& order = args.order;
+    int pair;
+    QueryTile query;
+    if (index < order.tall) {
+      const int per_section = order.section_heads * order.query_tiles;
+      const int section = index / per_section;
+      const int within = index % per_section;
+      const int first = section * order.section_heads;
+      const int width = min(order.section_heads, order.heads_and_batch - first);
+      pair = first + within % width;
+      query.rows = Layout::kBlockM;
+      query.first_row = order.first_row + (order.query_tiles - 1 - within / width) * Layout::kBlockM;
+    } else {
+      const int within = index - order.tall;
+      pair = order.heads_and_batch + within / order.low_query_tiles;
+      query.rows = Layout::kBlockM - kWarpgroupRows;
+      query.first_row = within % order.low_query_tiles * query.rows;
+    }
+    query.head = pair % args.heads_q;
+    query.batch = pair / args.heads_q;
+    return query;
+  }
+
+  // R2: keys [0, key_limit) are visible to the query row.
+  __device__ __forceinline__ int key_limit(int row) const {
+    if constexpr (!kSchedule.causal) {
+      return args.seqlen_k;
+    } else {
+      return max(0, min(args.seqlen_k, row + 1 + args.seqlen_k - args.seqlen_q));
+    }
+  }
+  // Granules that rows [first_row, first_row + rows) see any key of.
+  __device__ __forceinline__ int key_tiles(int first_row, int rows) const {
+    if (first_row >= args.seqlen_q) {
+      return 0;
+    }
+    return (key_limit(min(first_row + rows, args.seqlen_q) - 1) + kTileKeys - 1) / kTileKeys;
+  }
+};
+
+}  // namespace tessera::sm90
