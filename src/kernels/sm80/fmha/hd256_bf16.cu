@@ -1,0 +1,9 @@
+// The bf16 kernel Hd256 of tags.h.
+#include "kernels/sm80/fmha/launch.cuh"
+#include "kernels/sm80/fmha/tags.h"
+
+namespace tessera::sm80 {
+
+template cudaError_t launch<Hd256<true>>(const Arguments&, int, cudaStream_t);
+
+}  // namespace tessera::sm80

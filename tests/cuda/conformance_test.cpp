@@ -1,0 +1,170 @@
+// Every CUDA kernel of the registry gives the oracle's bytes under hopper-k16-f25, for random problems through the
+// public interface; what a kernel does not take it refuses, and then writes nothing.
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "cuda/draw.h"
+#include "cuda/harness.h"
+#include "fmha/conformance.h"
+#include "oracle/oracle.h"
+
+namespace tessera::test {
+namespace {
+
+const char* name_of(tessera_dtype dtype) {
+  return dtype == TESSERA_F16 ? "f16" : "bf16";
+}
+
+struct Tally {
+  int compared = 0;
+  int refused = 0;
+};
+
+// Kernel -> what became of the problems of a test.
+class Tallies {
+ public:
+  explicit Tallies(const char* family, tessera_dtype dtype) : family_(family), dtype_(dtype) {}
+  ~Tallies() {  // read by tools/gpu_check
+    for (const auto& [kernel, tally] : tallies_) {
+      fmt::print("[ TALLY    ] {} {} {} compared {} refused {}\n", kernel, name_of(dtype_), family_, tally.compared,
+                 tally.refused);
+    }
+  }
+  Tallies(const Tallies&) = delete;
+  Tallies& operator=(const Tallies&) = delete;
+
+  // Runs every kernel that this machine has.
+  void check(const FmhaSpec& spec, Placement placement = {}) {
+    const FmhaProblem problem(spec);
+    std::optional<FmhaOutputs> expected;
+    for (const std::string& kernel : cuda_kernels(TESSERA_OP_FMHA, true)) {
+      const CudaRun run = run_cuda(kernel, problem, placement);
+      SCOPED_TRACE(kernel + ": " + to_text(problem.spec()));
+      ASSERT_EQ(run.damage, "");
+      if (run.status == TESSERA_UNSUPPORTED) {
+        EXPECT_EQ(first_difference(problem, problem.make_outputs(), run.out), "") << "a refusal writes nothing";
+        ++tallies_[kernel].refused;
+        continue;
+      }
+      ASSERT_EQ(run.status, TESSERA_OK) << run.text;
+      if (!expected.has_value()) expected = run_hopper_oracle(problem);
+      EXPECT_EQ(first_difference(problem, *expected, run.out), "");
+      ++tallies_[kernel].compared;
+    }
+  }
+  int most_compared() const {
+    int most = 0;
+    for (const auto& [kernel, tally] : tallies_) most = std::max(most, tally.compared);
+    return most;
+  }
+
+ private:
+  const char* family_;
+  tessera_dtype dtype_;
+  std::map<std::string, Tally> tallies_;
+};
+
+class CudaConformance : public CudaTest, public testing::WithParamInterface<std::tuple<tessera_dtype, int>> {
+ protected:
+  static tessera_dtype dtype() { return std::get<0>(GetParam()); }
+  static uint64_t group() { return static_cast<uint64_t>(std::get<1>(GetParam())); }
+};
+
+std::string param_name(const testing::TestParamInfo<std::tuple<tessera_dtype, int>>& param) {
+  return fmt::format("{}_{}", name_of(std::get<0>(param.param)), std::get<1>(param.param));
+}
+
+using CudaMixes = CudaConformance;
+
+TEST_P(CudaMixes, EqualTheOracle) {
+  constexpr int kProblems = 40;
+  Tallies tallies("mixes", dtype());
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 5000 + group() * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_mix(seed, dtype()), {.misalign = seed % 4 == 0 ? 2u : 0u, .keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_EQ(tallies.most_compared(), kProblems) << "some kernel takes every mix";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaMixes,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 8)),
+                         param_name);
+
+using CudaPrefill = CudaConformance;
+
+TEST_P(CudaPrefill, EqualsTheOracle) {
+  constexpr uint64_t kProblems = 40;
+  Tallies tallies("prefill", dtype());
+  for (uint64_t i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 9000 + group() * kProblems + i;
+    tallies.check(draw_prefill(seed, dtype(), i % 4 == 3 ? 64 : 128));
+  }
+  EXPECT_GE(tallies.most_compared(), 30) << "these problems are made for the prefill kernels";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaPrefill,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 2)),
+                         param_name);
+
+FmhaSpec plain(tessera_dtype dtype, int64_t q, int64_t k) {
+  FmhaSpec spec;
+  spec.dtype = spec.o_dtype = dtype;
+  spec.head_dim_qk = spec.head_dim_v = 128;
+  spec.heads_q = 2;
+  spec.heads_kv = 1;
+  spec.segments.emplace_back();
+  spec.segments[0].causal = 1;
+  return one_sequence(spec, q, k);
+}
+
+class CudaLong : public CudaTest, public testing::WithParamInterface<tessera_dtype> {};
+
+TEST_P(CudaLong, ChunkAndSuperchunkBoundaries) {
+  Tallies tallies("boundaries", GetParam());
+  for (const int64_t k : {1023, 1024, 1025, 2048, 16383, 16384, 16385, 33 * 1024 + 5}) {
+    tallies.check(plain(GetParam(), 3, k));
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(tallies.most_compared(), 8);
+}
+
+// Scores of tens: the maximum moves in most granules and weights underflow; queries before the first key see nothing.
+TEST_P(CudaLong, MovingMaximaAndRowsWithoutKeys) {
+  Tallies tallies("maxima", GetParam());
+  for (const float amplitude : {0.0F, 1e-3F, 20.0F, 200.0F}) {
+    FmhaSpec spec = plain(GetParam(), 150, 100);
+    spec.q_amplitude = amplitude;
+    tallies.check(spec);
+    spec = plain(GetParam(), 40, 1500);
+    spec.q_amplitude = amplitude;
+    tallies.check(spec);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(tallies.most_compared(), 8);
+}
+
+TEST_P(CudaLong, ElementAlignedArraysAreTakenOrRefused) {
+  Tallies tallies("misaligned", GetParam());
+  for (const size_t misalign : {2u, 4u, 8u}) tallies.check(plain(GetParam(), 70, 200), {.misalign = misalign});
+}
+
+// Negative control: the comparison tells one arithmetic from another.
+TEST_P(CudaLong, AnotherArithmeticHasOtherBytes) {
+  const FmhaProblem problem(plain(GetParam(), 30, 300));
+  const CudaRun run = run_cuda("", problem);
+  ASSERT_EQ(run.status, TESSERA_OK) << run.text;
+  FmhaOutputs other = problem.make_outputs();
+  ASSERT_TRUE(oracle_fmha(Arithmetic::kCpuFma32, problem.params(&other), 2).ok());
+  EXPECT_NE(first_difference(problem, other, run.out), "");
+  EXPECT_EQ(first_difference(problem, run_hopper_oracle(problem), run.out), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudaLong, testing::Values(TESSERA_F16, TESSERA_BF16),
+                         [](const auto& param) { return name_of(param.param); });
+
+}  // namespace
+}  // namespace tessera::test

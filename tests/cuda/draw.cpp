@@ -1,0 +1,176 @@
+#include "cuda/draw.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <random>
+
+namespace tessera::test {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  int64_t in(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool one_in(int64_t n) { return in(1, n) == 1; }
+  template <class T>
+  T of(std::initializer_list<T> values) {
+    return *(values.begin() + in(0, static_cast<int64_t>(values.size()) - 1));
+  }
+  uint64_t bits() { return random_(); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Mostly a granule or less, sometimes several, rarely several chunks.
+int64_t draw_keys(Draw* draw) {
+  switch (draw->in(0, 11)) {
+    case 0:
+      return 0;
+    case 1:
+      return draw->of<int64_t>({63, 64, 65, 127, 128, 129, 255, 256, 257});
+    case 2:
+      return draw->of<int64_t>({1023, 1024, 1025, 2049});
+    case 3:
+      return draw->in(1026, 2500);
+    case 4:
+    case 5:
+    case 6:
+      return draw->in(100, 400);
+    default:
+      return draw->in(1, 90);
+  }
+}
+
+void draw_visibility(Draw* draw, size_t batch, SegmentSpec* s) {
+  if (draw->one_in(5)) {
+    s->compress_ratio = draw->of<int32_t>({1, 3, 4, 128});
+  } else {
+    s->causal = draw->one_in(2) ? 1 : 0;
+    if (draw->one_in(3)) s->window_left = draw->of<int64_t>({0, 1, 15, 16, 31, 127, 128, 1000});
+    if (draw->one_in(5)) s->window_right = draw->of<int64_t>({0, 1, 16, 100});
+  }
+  if (draw->one_in(3)) {
+    for (size_t b = 0; b < batch; ++b) {
+      s->q_positions.push_back(static_cast<int32_t>(draw->in(-3, s->lengths[b] + 5)));
+    }
+  }
+  if (draw->one_in(4)) {
+    s->mask = true;
+    s->mask_per_head = draw->one_in(2);
+    s->mask_keys = draw->one_in(2) ? -1 : draw->in(0, 90);
+    s->mask_visible_of_8 = draw->of({1, 4, 7});
+    s->unlisted_pages = false;  // pages whose keys only custom bits hide still have to be listed
+  }
+}
+
+SegmentSpec draw_segment(Draw* draw, const FmhaSpec& spec) {
+  SegmentSpec s;
+  for (size_t b = 0; b < spec.q_lengths.size(); ++b) s.lengths.push_back(draw_keys(draw));
+  s.layout = draw->of({KvLayout::kBatched, KvLayout::kPacked, KvLayout::kPaged});
+  s.page_size = draw->of<int32_t>({1, 2, 3, 16, 17, 48, 64, 128, 333});
+  s.page_seed = draw->bits();
+  s.head_major = draw->one_in(3);
+  s.row_padding = draw->one_in(3) ? draw->in(1, 9) : 0;
+  if (draw->one_in(4)) s.bound = *std::max_element(s.lengths.begin(), s.lengths.end()) + draw->in(0, 40);
+  s.v_is_k = spec.head_dim_v <= spec.head_dim_qk && draw->one_in(6);
+  s.poison_masked = draw->one_in(2);
+  s.unlisted_pages = s.poison_masked;
+  draw_visibility(draw, spec.q_lengths.size(), &s);
+  return s;
+}
+
+// The oracle takes about 100 ns for 16 products.
+int64_t oracle_steps(const FmhaSpec& spec) {
+  int64_t steps = 0;
+  for (size_t b = 0; b < spec.q_lengths.size(); ++b) {
+    for (const SegmentSpec& s : spec.segments) {
+      steps += spec.q_lengths[b] * s.lengths[b] * spec.heads_q * (spec.head_dim_qk + spec.head_dim_v) / 16;
+    }
+  }
+  return steps;
+}
+
+// Fewer query tokens until the oracle is done in the blink of an eye.
+void limit_work(FmhaSpec* spec) {
+  constexpr int64_t kSteps = 10'000'000;
+  while (oracle_steps(*spec) > kSteps && *std::ranges::max_element(spec->q_lengths) > 1) {
+    for (int64_t& q : spec->q_lengths) q = (q + 1) / 2;
+  }
+}
+
+}  // namespace
+
+FmhaSpec draw_mix(uint64_t seed, tessera_dtype dtype) {
+  Draw draw(seed);
+  FmhaSpec spec;
+  spec.seed = seed;
+  spec.dtype = dtype;
+  spec.unnormalized = draw.one_in(4);
+  spec.o_dtype = spec.unnormalized || draw.one_in(3) ? TESSERA_F32 : dtype;
+  spec.head_dim_qk = draw.of<int32_t>({1, 5, 8, 24, 40, 64, 64, 64, 72, 80, 96, 128, 128, 128, 136, 192, 192, 256});
+  spec.head_dim_v = draw.one_in(2) ? spec.head_dim_qk : draw.of<int32_t>({3, 16, 32, 64, 72, 128, 128, 144, 256});
+  spec.heads_kv = static_cast<int32_t>(draw.in(1, 3));
+  spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 1, 2, 3, 4, 5, 8, 16});
+  const int64_t batch = draw.in(1, 4);
+  spec.q_lengths.clear();
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t kind = draw.in(0, 7);
+    spec.q_lengths.push_back(kind == 0 ? 0 : kind < 4 ? 1 : kind < 7 ? draw.in(2, 20) : draw.in(21, 80));
+  }
+  spec.packed_q = draw.one_in(2);
+  spec.slot_padding = draw.one_in(3) ? draw.in(1, 4) : 0;
+  spec.head_major = draw.one_in(3);
+  spec.row_padding = draw.one_in(3) ? draw.in(1, 9) : 0;
+  spec.lse = !draw.one_in(5);
+  const bool ranged = spec.unnormalized && draw.one_in(3);
+  const int64_t segments = ranged || draw.one_in(2) ? 1 : draw.in(2, TESSERA_MAX_SEGMENTS);
+  for (int64_t i = 0; i < segments; ++i) spec.segments.push_back(draw_segment(&draw, spec));
+  if (ranged) {
+    spec.chunk_begin = draw.in(0, 2);
+    spec.chunk_end = spec.chunk_begin == 0 ? draw.in(1, 3) : spec.chunk_begin + 1;
+  }
+  if (draw.one_in(4)) spec.softcap = draw.of({1.0F, 20.0F, 50.0F});
+  spec.alibi = draw.one_in(5);
+  if (!spec.unnormalized && draw.one_in(3)) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    for (int32_t h = 0; h < spec.heads_q; ++h) spec.sinks.push_back(draw.of({-kInf, kInf, 0.0F, 1.5F, -30.0F, 90.0F}));
+  }
+  spec.q_amplitude = draw.of({1.0F, 1.0F, 6.0F, 60.0F});
+  if (draw.one_in(4)) spec.scale = draw.of({0.05F, 1.0F, 3.0F});
+  limit_work(&spec);
+  return spec;
+}
+
+FmhaSpec draw_prefill(uint64_t seed, tessera_dtype dtype, int32_t head_dim) {
+  Draw draw(seed);
+  FmhaSpec spec;
+  spec.seed = seed;
+  spec.dtype = spec.o_dtype = dtype;
+  spec.head_dim_qk = spec.head_dim_v = head_dim;
+  spec.heads_kv = static_cast<int32_t>(draw.in(1, 2));
+  spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 1, 2, 3, 5});
+  spec.head_major = draw.one_in(3);
+  spec.row_padding = draw.of<int64_t>({0, 0, 8, 24});
+  spec.lse = !draw.one_in(4);
+  spec.q_amplitude = draw.of({1.0F, 1.0F, 6.0F, 60.0F});
+  const int64_t q = draw.of<int64_t>({1, 2, 17, 63, 64, 65, 127, 128, 129, draw.in(130, 300)});
+  const int64_t k = draw.one_in(3) ? q : draw_keys(&draw);
+  const auto batch = static_cast<size_t>(draw.in(1, 3));
+  spec.q_lengths.assign(batch, q);
+  SegmentSpec s;
+  s.lengths.assign(batch, k);
+  s.causal = draw.one_in(2) ? 1 : 0;
+  s.head_major = draw.one_in(3);
+  s.row_padding = draw.of<int64_t>({0, 0, 8, 24});
+  s.poison_masked = draw.one_in(2);
+  s.v_is_k = draw.one_in(6);
+  spec.segments.push_back(s);
+  limit_work(&spec);
+  return spec;
+}
+
+}  // namespace tessera::test

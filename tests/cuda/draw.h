@@ -1,0 +1,17 @@
+// Random attention problems for the CUDA kernels: fp16 or bf16, from a fixed seed.
+#pragma once
+
+#include <cstdint>
+
+#include "fmha/problem.h"
+
+namespace tessera::test {
+
+// A mix of all features that the contract has for 16-bit inputs.
+FmhaSpec draw_mix(uint64_t seed, tessera_dtype dtype);
+
+// What a prefill kernel takes: one length of queries and one of keys for all sequences, causal or not, rows aligned to
+// 16 bytes, any GQA ratio, dims `head_dim`.
+FmhaSpec draw_prefill(uint64_t seed, tessera_dtype dtype, int32_t head_dim);
+
+}  // namespace tessera::test
