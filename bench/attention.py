@@ -12,6 +12,7 @@ Peers: cuDNN and FlashAttention-2 through torch's scaled_dot_product_attention, 
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import statistics
@@ -57,11 +58,18 @@ def sdpa_runner(backend, q, k, v, causal):
 
 
 def fa3_runner(q, k, v, causal):
-    try:
-        from flash_attn_interface import flash_attn_func
-    except ImportError:
-        return None
-    return lambda: flash_attn_func(q, k, v, causal=causal)
+    for name in ("flash_attn_interface", "fa3_fwd_interface"):  # built from its repository, or the package fa3-fwd
+        try:
+            function = importlib.import_module(name).flash_attn_func
+        except (ImportError, OSError):
+            continue
+
+        def run():
+            o = function(q, k, v, causal=causal)
+            return o[0] if isinstance(o, tuple) else o
+
+        return run
+    return None
 
 
 PEERS = {
@@ -141,7 +149,7 @@ def measure(cell, options):
             continue
         try:
             run()
-        except RuntimeError as refusal:  # a backend without a kernel for this cell
+        except (RuntimeError, NotImplementedError) as refusal:  # a backend without a kernel for this cell
             row.setdefault("refused", {})[name] = str(refusal).split("\n", maxsplit=1)[0]
             continue
         runs[name] = run

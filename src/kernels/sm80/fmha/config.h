@@ -60,7 +60,6 @@ struct Layout {
   static constexpr int kSeen = kPresent + kGranule * kPresentSlots;  // bits: does any row see this key (custom masks)
   static constexpr int kBytes = kSeen + 4 * static_cast<int>(sizeof(uint32_t));
 
-  static constexpr int kScores = kGranule / 2;              // fp32 per thread of a warp's S (16, G)
   static constexpr int kOutputs = kNumbers.head_dim_v / 2;  // fp32 per thread of a warp's O (16, head_dim_v)
   static constexpr int kStateVectors = kOutputs / 4 + 1;    // float4 per thread of a state in the workspace
   static constexpr int64_t kStateBytes = int64_t{kStateVectors} * 16 * kThreads;
