@@ -234,6 +234,12 @@ TESSERA_API tessera_status tessera_fmha_run(const tessera_fmha_params* params, v
 TESSERA_API tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params, char* text, size_t capacity,
                                                     size_t* length, tessera_error* error);
 
+/* What tessera_fmha_run would launch for the problem: lines of "key: value" about tiles, threads, memory and barriers,
+ * the first of them the kernel's name. For people and tools; keys may be added and change. Needs no device, and takes
+ * any kernel of the build for available. Buffer and length as for tessera_fmha_contract_id. */
+TESSERA_API tessera_status tessera_fmha_explain(const tessera_fmha_params* params, char* text, size_t capacity,
+                                                size_t* length, tessera_error* error);
+
 /* Keys per chunk (R0's C) for this problem: split boundaries are its multiples. */
 TESSERA_API tessera_status tessera_fmha_chunk_keys(const tessera_fmha_params* params, int64_t* keys,
                                                    tessera_error* error);

@@ -77,18 +77,40 @@ Status run(const tessera_fmha_params* params, void* workspace, size_t workspace_
   return row.fmha.run(*params, workspace, where);
 }
 
-Status contract_id_of(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
-  const Result<NumericPlan> plan = checked_plan(params);
-  if (!plan.ok()) return plan.status();
-  const std::string id = contract_id(plan.value());
-  if (length != nullptr) *length = id.size();
+// As much of `from` as fits, and its whole length.
+Status copy_text(const std::string& from, char* text, size_t capacity, size_t* length) {
+  if (length != nullptr) *length = from.size();
   if (text == nullptr || capacity == 0) {
     if (length != nullptr) return {};
     return invalid("text: got NULL or no capacity, and no length; allowed one of them; pass a buffer");
   }
-  const size_t copied = id.copy(text, capacity - 1);
+  const size_t copied = from.copy(text, capacity - 1);
   text[copied] = '\0';
   return {};
+}
+
+Status contract_id_of(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
+  const Result<NumericPlan> plan = checked_plan(params);
+  if (!plan.ok()) return plan.status();
+  return copy_text(contract_id(plan.value()), text, capacity, length);
+}
+
+Status explain(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
+  const Status shapes = check_fmha_shapes(params);
+  if (!shapes.ok()) return shapes;
+  const Result<const KernelRow*> row = select_fmha_anywhere(*params);
+  if (!row.ok()) return row.status();
+  const KernelRow& kernel = *row.value();
+  const Result<NumericPlan> plan = plan_for(kernel.arithmetic, params->dtype, params->head_dim_qk, params->head_dim_v);
+  if (!plan.ok()) return plan.status();
+  const NumericPlan& p = plan.value();
+  std::string lines = fmt::format(
+      "kernel: {}\ncontract: {}\nconstants: granule {} keys, chunk {} keys, superchunk {} "
+      "chunks, T {}, b {}\nneeds: {}\n",
+      kernel.name, contract_id(p), p.granule, p.chunk, p.superchunk_chunks, p.lazy_threshold, p.bias,
+      kernel.requirement);
+  if (kernel.fmha.explain != nullptr) lines += kernel.fmha.explain(*params);
+  return copy_text(lines, text, capacity, length);
 }
 
 Status chunk_keys(const tessera_fmha_params* params, int64_t* keys) {
@@ -131,6 +153,11 @@ tessera_status tessera_fmha_run(const tessera_fmha_params* params, void* workspa
 tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length,
                                         tessera_error* error) {
   return tessera::run_guarded(error, [&] { return tessera::contract_id_of(params, text, capacity, length); });
+}
+
+tessera_status tessera_fmha_explain(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length,
+                                    tessera_error* error) {
+  return tessera::run_guarded(error, [&] { return tessera::explain(params, text, capacity, length); });
 }
 
 tessera_status tessera_fmha_chunk_keys(const tessera_fmha_params* params, int64_t* keys, tessera_error* error) {

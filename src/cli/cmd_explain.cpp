@@ -6,7 +6,10 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -116,12 +119,38 @@ tessera_fmha_params params_of(const ExplainOptions& o) {
   return p;
 }
 
+// What the kernel of the problem would launch, or nothing if no kernel takes it.
+std::string explanation(const tessera_fmha_params& p) {
+  size_t length = 0;
+  if (tessera_fmha_explain(&p, nullptr, 0, &length, nullptr) != TESSERA_OK) {
+    return {};
+  }
+  std::string text(length + 1, '\0');
+  if (tessera_fmha_explain(&p, text.data(), text.size(), &length, nullptr) != TESSERA_OK) {
+    return {};
+  }
+  text.resize(length);
+  return text;
+}
+
+// The key and the value of every line.
+std::vector<std::pair<std::string, std::string>> lines_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    lines.emplace_back(line.substr(0, colon), colon == std::string::npos ? "" : line.substr(colon + 2));
+  }
+  return lines;
+}
+
 int explain(const ExplainOptions& o) {
   tessera_fmha_params p = params_of(o);
   tessera_error error;
   const char* kernel = nullptr;
   const tessera_status selected = tessera_fmha_select(&p, &kernel, &error);
   Json j;
+  j["rows"] = Json::array();
   j["kernel"] = selected == TESSERA_OK ? Json(kernel) : Json(nullptr);
   if (selected != TESSERA_OK) {
     j["refused"] = error.text;
@@ -151,6 +180,12 @@ int explain(const ExplainOptions& o) {
                                         chunk * kSuperchunkChunks);
     j["workspace_bytes"] = bytes;
   }
+  if (const std::string launch = explanation(p); !launch.empty()) {
+    j["launch"] = Json::object();
+    for (const auto& [key, value] : lines_of(launch)) {
+      j["launch"][key] = value;
+    }
+  }
   // The library's own answer for each row, by forcing it.
   for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
     tessera_kernel_info info;
@@ -158,8 +193,16 @@ int explain(const ExplainOptions& o) {
       continue;
     }
     p.force_kernel = info.name;
-    const tessera_status status = tessera_fmha_select(&p, &kernel, &error);
-    j["rows"].push_back({{"name", info.name}, {"verdict", status == TESSERA_OK ? "takes it" : error.text}});
+    size_t length = 0;
+    const tessera_status status = tessera_fmha_explain(&p, nullptr, 0, &length, &error);
+    if (status == TESSERA_INVALID_ARGUMENT) {
+      continue;  // a kernel of the other device, or a problem that is refused as a whole
+    }
+    std::string verdict = status == TESSERA_OK ? "takes it" : error.text;
+    if (info.available == 0) {
+      verdict += fmt::format(" (this machine lacks {})", info.reason);
+    }
+    j["rows"].push_back({{"name", info.name}, {"verdict", verdict}});
   }
   if (o.json) {
     fmt::print("{}\n", j.dump(2));
@@ -177,6 +220,12 @@ int explain(const ExplainOptions& o) {
         o.threads, o.threads == 1 ? "" : "s");
   } else {
     fmt::print("\nno kernel: {}\n", j["refused"].get<std::string>());
+  }
+  if (j.contains("launch")) {
+    fmt::print("\nlaunch\n");
+    for (const auto& [key, value] : j["launch"].items()) {
+      fmt::print("  {:<24} {}\n", key, value.get<std::string>());
+    }
   }
   fmt::print("\nregistry, in order of priority\n");
   for (const Json& r : j["rows"]) {

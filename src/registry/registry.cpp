@@ -170,14 +170,14 @@ Status no_row(tessera_operation operation, const char* forced, tessera_device de
 }
 
 Result<const KernelRow*> select(tessera_operation operation, const char* forced, tessera_device device,
-                                const FmhaNeeds& needs) {
+                                const FmhaNeeds& needs, bool anywhere = false) {
   const KernelRow* slow = nullptr;
   const KernelRow* nearest = nullptr;
   const KernelRow* missing = nullptr;
   for (const KernelRow& row : kernel_rows()) {
     if (row.operation != operation || row.device != device) continue;
     if (forced != nullptr && std::string_view(forced) != row.name) continue;
-    if (!row.available()) {
+    if (!anywhere && !row.available()) {
       missing = &row;
       continue;
     }
@@ -196,6 +196,10 @@ Result<const KernelRow*> select(tessera_operation operation, const char* forced,
 
 Result<const KernelRow*> select_fmha(const tessera_fmha_params& params) {
   return select(TESSERA_OP_FMHA, params.force_kernel, device_of(params), needs_of(params));
+}
+
+Result<const KernelRow*> select_fmha_anywhere(const tessera_fmha_params& params) {
+  return select(TESSERA_OP_FMHA, params.force_kernel, device_of(params), needs_of(params), true);
 }
 
 Result<const KernelRow*> select_merge(const tessera_merge_params& params) {

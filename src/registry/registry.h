@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "contract/plan.h"
@@ -53,6 +54,8 @@ struct FmhaEntry {
   const char* (*limit)(const tessera_fmha_params& params) = nullptr;
   // Whether a later row that takes the problem is likely to be faster. NULL: never.
   bool (*slow)(const tessera_fmha_params& params) = nullptr;
+  // What would be launched, for people: lines of "key: value". Needs no device. NULL: nothing to say.
+  std::string (*explain)(const tessera_fmha_params& params) = nullptr;
 };
 
 struct MergeEntry {
@@ -88,6 +91,8 @@ tessera_device device_of(const Params& params) {
 // here; another device is never chosen instead.
 Result<const KernelRow*> select_fmha(const tessera_fmha_params& params);
 Result<const KernelRow*> select_merge(const tessera_merge_params& params);
+// The same as select_fmha on a machine that can run every row of the build.
+Result<const KernelRow*> select_fmha_anywhere(const tessera_fmha_params& params);
 
 // All rows, matrix products included, for tessera_kernel_get: 0 <= index < kernel_count().
 int32_t kernel_count();

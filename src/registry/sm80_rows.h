@@ -1,6 +1,7 @@
 // Registry rows of the sm80 kernels. Compiled with TESSERA_CUDA only.
 #pragma once
 
+#include "kernels/sm80/fmha/explain.h"
 #include "kernels/sm80/fmha/fmha_sm80.h"
 #include "registry/cuda_device.h"
 #include "registry/registry.h"
@@ -28,7 +29,10 @@ inline constexpr KernelRow kSm80Fmha = {
                             kFeatureCompressed | kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments |
                             kFeatureSinks | kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized |
                             kFeatureChunkRange | kFeatureWideOutput},
-    .fmha = {sm80_fmha_workspace_bytes, run_sm80_fmha, sm80_fmha_limit},
+    .fmha = {.workspace_bytes = sm80_fmha_workspace_bytes,
+             .run = run_sm80_fmha,
+             .limit = sm80_fmha_limit,
+             .explain = explain_fmha_sm80},
     .merge = {nullptr},
 };
 

@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include "kernels/sm90/fmha_prefill/explain.h"
 #include "registry/cuda_device.h"
 #include "registry/registry.h"
 
@@ -28,7 +29,11 @@ inline constexpr KernelRow kSm90Prefill = {
                 .max_head_dim_v = 128,
                 .features = 0,
                 .head_dims = kSm90PrefillHeadDims},
-    .fmha = {sm90_prefill_workspace_bytes, run_sm90_prefill, sm90_prefill_limit, sm90_prefill_is_slow},
+    .fmha = {.workspace_bytes = sm90_prefill_workspace_bytes,
+             .run = run_sm90_prefill,
+             .limit = sm90_prefill_limit,
+             .slow = sm90_prefill_is_slow,
+             .explain = sm90::explain_prefill},
     .merge = {nullptr},
 };
 

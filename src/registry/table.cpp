@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "kernels/cpu/cpu_features.h"
+#include "kernels/cpu/fmha/explain.h"
 #include "kernels/cpu/fmha/fmha.h"
 #include "registry/registry.h"
 #if defined(TESSERA_WITH_CUDA)
@@ -48,7 +49,7 @@ constexpr KernelRow cpu_fmha(const char* name, const char* requirement, bool (*a
           available,
           TESSERA_DEVICE_CPU,
           kCpuSupport,
-          {fmha_workspace_bytes, run_fmha<kKernels>},
+          {.workspace_bytes = fmha_workspace_bytes, .run = run_fmha<kKernels>, .explain = explain_cpu_fmha},
           {nullptr}};
 }
 

@@ -1,0 +1,67 @@
+#include "kernels/sm90/fmha_prefill/explain.h"
+
+#include <fmt/format.h>
+
+#include "kernels/sm90/fmha_prefill/config.h"
+#include "kernels/sm90/fmha_prefill/tags.h"
+
+namespace tessera::sm90 {
+namespace {
+
+std::string box(const char* name, int64_t tokens, int64_t heads, int64_t batch, const tessera_tensor& t, int rows,
+                int dims) {
+  return fmt::format(
+      "TMA map of {}: ({} dims, {} tokens, {} heads, {} sequences), strides ({}, {}, {}) bytes, boxes of 64 dims x {} "
+      "tokens, 128-byte swizzle, zeros beyond the ends\n",
+      name, dims, tokens, heads, batch, t.stride_token * kElementBytes, t.stride_head * kElementBytes,
+      t.stride_batch * kElementBytes, rows);
+}
+
+template <class Tag>
+bool explain_as(const tessera_fmha_params& p, std::string* text) {
+  using L = PrefillLayout<Tag>;
+  constexpr PrefillNumbers kNumbers = Tag::kNumbers;
+  constexpr PrefillSchedule kSchedule = Tag::kSchedule;
+  const tessera_kv_segment& s = p.segments[0];
+  if (p.head_dim_qk != kNumbers.head_dim || (p.dtype == TESSERA_BF16) != kNumbers.bf16 ||
+      (s.causal != 0) != kSchedule.causal) {
+    return false;
+  }
+  const int64_t tiles = (p.seqlen_q + L::kBlockM - 1) / L::kBlockM;
+  *text = fmt::format(
+      "variant: {}\n"
+      "instructions: TMA, wgmma m64n{}k16, setmaxnreg\n"
+      "tiles: {} rows (query tokens of one head) by granules of {} keys\n"
+      "query tiles: {} per head, {} in all, longest first\n"
+      "grid: one block per multiprocessor, {} threads; further tiles from a counter\n"
+      "roles: producer warpgroup ({} registers a thread), {} consumer warpgroups of 64 rows ({} registers)\n"
+      "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; chained O and staging "
+      "{} x {} at {}; states at {}; barriers at {}\n"
+      "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each slot of tile indices)\n",
+      Tag::kName, kNumbers.granule_keys, L::kBlockM, kNumbers.granule_keys, tiles, tiles * p.num_heads_q * p.batch,
+      L::kThreads, kSchedule.producer_registers, kSchedule.consumer_warpgroups, kSchedule.consumer_registers, L::kBytes,
+      kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages, L::kKvBytes, L::kK, kSchedule.stages,
+      L::kKvBytes, L::kV, kSchedule.consumer_warpgroups, L::kChainBytes, L::kChain, L::kStates, L::kBarriers,
+      L::kBarrierCount);
+  *text += box("Q", p.seqlen_q, p.num_heads_q, p.batch, p.q, kWarpgroupRows, p.head_dim_qk);
+  *text += box("K", s.seqlen_k, p.num_heads_kv, p.batch, s.k, kNumbers.granule_keys, p.head_dim_qk);
+  *text += box("V", s.seqlen_k, p.num_heads_kv, p.batch, s.v, kNumbers.granule_keys, p.head_dim_v);
+  *text += box("O", p.seqlen_q, p.num_heads_q, p.batch, p.o, kWarpgroupRows, p.head_dim_v);
+  return true;
+}
+
+template <template <bool, bool> class Tag>
+bool explain_head_dim(const tessera_fmha_params& p, std::string* text) {
+  return explain_as<Tag<true, true>>(p, text) || explain_as<Tag<true, false>>(p, text) ||
+         explain_as<Tag<false, true>>(p, text) || explain_as<Tag<false, false>>(p, text);
+}
+
+}  // namespace
+
+std::string explain_prefill(const tessera_fmha_params& p) {
+  std::string text;
+  static_cast<void>(explain_head_dim<PrefillHd64>(p, &text) || explain_head_dim<PrefillHd128>(p, &text));
+  return text;
+}
+
+}  // namespace tessera::sm90
