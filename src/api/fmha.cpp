@@ -96,8 +96,7 @@ Status contract_id_of(const tessera_fmha_params* params, char* text, size_t capa
 }
 
 Status explain(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
-  const Status shapes = check_fmha_shapes(params);
-  if (!shapes.ok()) return shapes;
+  TESSERA_RETURN_IF_ERROR(check_fmha_shapes(params));
   const Result<const KernelRow*> row = select_fmha_anywhere(*params);
   if (!row.ok()) return row.status();
   const KernelRow& kernel = *row.value();

@@ -68,7 +68,7 @@ class Conversation {
         return std::fflush(stdout) == 0;
       };
     }
-    const Status status = generate(engine_, sequence_, std::span(prompt).subspan(static_cast<size_t>(keep)),
+    Status status = generate(engine_, sequence_, std::span(prompt).subspan(static_cast<size_t>(keep)),
                                    generate_options, callbacks, result);
     cached_ = prompt;
     cached_.insert(cached_.end(), result->tokens.begin(), result->tokens.end());

@@ -8,8 +8,10 @@
 #include "cli/console.h"
 #include "tessera/tessera.h"
 
-int main(int argc, char** argv) {
-  using namespace tessera::cli;
+namespace tessera::cli {
+namespace {
+
+int run_command_line(int argc, char** argv) {
   int exit_code = kGood;
   try {
     CLI::App app{"Attention kernels and an LLM engine whose output bits never depend on the schedule", "tessera"};
@@ -43,4 +45,11 @@ int main(int argc, char** argv) {
     return kBadInput;
   }
   return exit_code;
+}
+
+}  // namespace
+}  // namespace tessera::cli
+
+int main(int argc, char** argv) {
+  return tessera::cli::run_command_line(argc, argv);
 }

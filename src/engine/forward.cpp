@@ -64,7 +64,7 @@ Status Forward::run(std::span<const BatchItem> items, std::vector<float>* logits
   if (rows_ == 0) {
     return {};
   }
-  const Status status = compute(items, logits);
+  Status status = compute(items, logits);
   for (size_t i = 0; i < items.size(); ++i) {
     const SequenceId id = items[i].sequence;
     cache_.set_length(id, status.ok() ? seqlens_k_[i] : cache_.length(id));  // on failure: gives reserved pages back

@@ -33,10 +33,11 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
   return true;
 }
 
-template <class... Tags>
-std::string explain_first(const tessera_fmha_params& p) {
+template <bool kBf16>
+std::string explain_all(const tessera_fmha_params& p) {
   std::string text;
-  static_cast<void>((explain_as<Tags>(p, &text) || ...));
+  static_cast<void>(explain_as<Hd64<kBf16>>(p, &text) || explain_as<Hd128<kBf16>>(p, &text) ||
+                    explain_as<Hd192<kBf16>>(p, &text) || explain_as<Hd256<kBf16>>(p, &text));
   return text;
 }
 
@@ -44,9 +45,7 @@ std::string explain_first(const tessera_fmha_params& p) {
 }  // namespace sm80
 
 std::string explain_fmha_sm80(const tessera_fmha_params& p) {
-  using namespace sm80;
-  return p.dtype == TESSERA_BF16 ? explain_first<Hd64<true>, Hd128<true>, Hd192<true>, Hd256<true>>(p)
-                                 : explain_first<Hd64<false>, Hd128<false>, Hd192<false>, Hd256<false>>(p);
+  return p.dtype == TESSERA_BF16 ? sm80::explain_all<true>(p) : sm80::explain_all<false>(p);
 }
 
 }  // namespace tessera
