@@ -203,7 +203,7 @@ def main() -> int:
     record = {
         "what": "attention forward, TFLOP/s; " + f"spaced: median of {options.repeats} single calls, runners interleaved",
         "date": datetime.date.today().isoformat(),
-        "commit": commit.stdout.strip() or os.environ.get("TESSERA_COMMIT", "unknown"),
+        "commit": os.environ.get("TESSERA_COMMIT") or commit.stdout.strip() or "unknown",
         "gpu": torch.cuda.get_device_name(0),
         "driver": driver,
         "power_limit_watts": limit,

@@ -11,15 +11,12 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kElementBytes = 2;
-constexpr int64_t kAlignmentBytes = 16;  // of the copy engine: addresses and strides
+constexpr int64_t kWideElementBytes = 4;  // of O in fp32
+constexpr int64_t kAlignmentBytes = 16;   // of the copy engine: addresses and strides
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxTiles = int64_t{1} << 30;
 constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
-
-const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
-  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, p.segments[0].causal != 0);
-}
 
 sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
   return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
@@ -38,21 +35,31 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   problem.causal = s.causal != 0;
   problem.softmax_scale = p.softmax_scale;
   problem.lse = p.lse_natural_no_sink;
+  problem.wide_output = p.o_dtype == TESSERA_F32;
+  problem.unnormalized = p.output_mode == TESSERA_OUTPUT_UNNORMALIZED;
+  problem.row_max_log2 = p.row_max_log2;
+  problem.row_sum = p.row_sum;
+  problem.sinks = p.sinks;
   return problem;
 }
 
+const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
+  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, p.segments[0].causal != 0,
+                            sm90::needs_general_finish(problem_of(p)));
+}
+
 // A dimension of one element is never stepped over, so its stride may be anything.
-const char* layout_limit(const sm90::TensorView& t) {
+const char* layout_limit(const sm90::TensorView& t, int64_t element_bytes) {
   if (reinterpret_cast<uintptr_t>(t.data) % kAlignmentBytes != 0) {
     return "data of q, k, v, o: got an address that is no multiple of 16 bytes; allowed multiples of 16";
   }
   for (const auto& [extent, stride] :
        {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
     if (extent <= 1) continue;
-    if (stride * kElementBytes % kAlignmentBytes != 0) {
+    if (stride * element_bytes % kAlignmentBytes != 0) {
       return "strides of q, k, v, o: got one that is no multiple of 16 bytes; allowed multiples of 16";
     }
-    if (stride == 0 || stride >= kMaxStrideBytes / kElementBytes) {
+    if (stride == 0 || stride >= kMaxStrideBytes / element_bytes) {
       return "strides of q, k, v, o: got 0, or 2^40 bytes or more; allowed between them";
     }
   }
@@ -75,10 +82,10 @@ const char* sm90_prefill_limit(const tessera_fmha_params& p) {
     return "batch: got more than 2^30 tiles of queries; allowed up to that";
   }
   const sm90::PrefillProblem problem = problem_of(p);
-  for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v, &problem.o}) {
-    if (const char* text = layout_limit(*t); text != nullptr) return text;
+  for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
+    if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
   }
-  return nullptr;
+  return layout_limit(problem.o, problem.wide_output ? kWideElementBytes : kElementBytes);
 }
 
 // Its tiles are many query tokens of one head; the sm80 kernel packs the heads of a group into tiles of 64 rows and so

@@ -14,20 +14,22 @@ Status run_sm90_prefill(const tessera_fmha_params& params, void* workspace, cons
 const char* sm90_prefill_limit(const tessera_fmha_params& params);
 bool sm90_prefill_is_slow(const tessera_fmha_params& params);
 
-inline constexpr int32_t kSm90PrefillHeadDims[] = {64, 128};
+inline constexpr int32_t kSm90PrefillHeadDims[] = {64, 128, 256};
 
 inline constexpr KernelRow kSm90Prefill = {
     .name = "sm90_fmha_prefill",
     .operation = TESSERA_OP_FMHA,
     .arithmetic = Arithmetic::kHopperK16F25,
-    .summary = "CUDA; f16, bf16; head dims 64, 128; causal or full; rows aligned to 16 bytes; LSE",
+    .summary =
+        "CUDA; f16, bf16; head dims 64, 128, 256; causal or full; sinks, f32 O, states, LSE; rows aligned to "
+        "16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
-                .max_head_dim_qk = 128,
-                .max_head_dim_v = 128,
-                .features = 0,
+                .max_head_dim_qk = 256,
+                .max_head_dim_v = 256,
+                .features = kFeatureSinks | kFeatureUnnormalized | kFeatureWideOutput,
                 .head_dims = kSm90PrefillHeadDims},
     .fmha = {.workspace_bytes = sm90_prefill_workspace_bytes,
              .run = run_sm90_prefill,

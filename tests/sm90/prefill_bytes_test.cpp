@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <ostream>
 #include <random>
@@ -22,7 +23,7 @@
 namespace tessera::sm90 {
 
 // Names the kernel in a failure's text.
-void PrintTo(const PrefillEntry& entry, std::ostream* out) {
+void PrintTo(const PrefillEntry& entry, std::ostream* out) {  // NOLINT(readability-identifier-naming)
   *out << entry.name;
 }
 
@@ -44,10 +45,18 @@ struct Case {
   Values values;
 };
 
-std::string describe(const Case& c, const PrefillEntry& entry) {
-  return fmt::format("b{} h{}/{} q{} k{} values {}, d{} {} {}", c.batch, c.heads_q, c.heads_kv, c.seqlen_q, c.seqlen_k,
-                     static_cast<int>(c.values), entry.head_dim, entry.bf16 ? "bf16" : "f16",
-                     entry.causal ? "causal" : "full");
+// What the general finish can do beyond the ordinary one.
+struct Finish {
+  bool wide_output = false;
+  bool unnormalized = false;
+  bool sinks = false;
+};
+
+std::string describe(const Case& c, const PrefillEntry& entry, const Finish& finish) {
+  return fmt::format("b{} h{}/{} q{} k{} values {}, d{} {} {}{}{}{}", c.batch, c.heads_q, c.heads_kv, c.seqlen_q,
+                     c.seqlen_k, static_cast<int>(c.values), entry.head_dim, entry.bf16 ? "bf16" : "f16",
+                     entry.causal ? "causal" : "full", finish.wide_output ? " f32 O" : "",
+                     finish.unnormalized ? " state" : "", finish.sinks ? " sinks" : "");
 }
 
 // Device memory with a host copy of the same bytes.
@@ -76,13 +85,17 @@ class Mirror {
   void* device_ = nullptr;
 };
 
-// (batch, tokens + guard, heads, dim) of 16-bit elements.
+// (batch, tokens + guard, heads, dim) of 16-bit elements, or of fp32 ones.
 struct Tensor {
   int64_t batch, tokens, heads, dims;
   Mirror memory;
 
-  Tensor(int64_t b, int64_t t, int64_t h, int64_t d)
-      : batch(b), tokens(t), heads(h), dims(d), memory(static_cast<size_t>(b * (t + kGuardTokens) * h * d * 2)) {}
+  Tensor(int64_t b, int64_t t, int64_t h, int64_t d, int64_t element_bytes = 2)
+      : batch(b),
+        tokens(t),
+        heads(h),
+        dims(d),
+        memory(static_cast<size_t>(b * (t + kGuardTokens) * h * d * element_bytes)) {}
 
   TensorView view() const {
     return {memory.device(), batch, tokens, heads, dims, (tokens + kGuardTokens) * heads * dims, heads * dims, dims};
@@ -95,10 +108,11 @@ void fill(Tensor& tensor, bool bf16, Values values, bool keys, std::mt19937& ran
   auto* elements = reinterpret_cast<uint16_t*>(tensor.memory.host());
   for (int64_t b = 0; b < tensor.batch; ++b) {
     for (int64_t t = 0; t < tensor.tokens; ++t) {
+      const int64_t step = t / 64;
       for (int64_t i = 0; i < tensor.heads * tensor.dims; ++i) {
         float x = normal(random);
         if (values == Values::kRising && keys) {
-          x = 0.3F * x + 0.2F * static_cast<float>(t / 64);
+          x = 0.3F * x + 0.2F * static_cast<float>(step);
         } else if (values == Values::kRising) {
           x = std::fabs(x);
         } else if (values == Values::kTiny) {
@@ -134,7 +148,7 @@ std::string first_difference(const std::vector<uint8_t>& got, const std::vector<
                      first / unit, a, b);
 }
 
-// The bytes of O and LSE that the oracle writes; kernels of equal head dim, dtype and mask share them.
+// The bytes of O and of the rows' scalars that the oracle writes; kernels of equal head dim, dtype and mask share them.
 using Bytes = std::pair<std::vector<uint8_t>, std::vector<uint8_t>>;
 std::map<std::string, Bytes>& oracle_bytes() {
   static std::map<std::string, Bytes> bytes;
@@ -142,19 +156,28 @@ std::map<std::string, Bytes>& oracle_bytes() {
 }
 
 // Runs the kernel and the oracle. `blocks` limits the grid.
-void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks) {
-  const std::string name = describe(c, entry);
+void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks, const Finish& finish = {}) {
+  const std::string name = describe(c, entry, finish);
   SCOPED_TRACE(name);
   const int64_t head_dim = entry.head_dim;
   std::mt19937 random(static_cast<uint32_t>(c.seqlen_q * 7919 + c.seqlen_k * 13 + c.heads_q));
   Tensor q(c.batch, c.seqlen_q, c.heads_q, head_dim);
   Tensor k(c.batch, c.seqlen_k, c.heads_kv, head_dim);
   Tensor v(c.batch, c.seqlen_k, c.heads_kv, head_dim);
-  Tensor o(c.batch, c.seqlen_q, c.heads_q, head_dim);
+  Tensor o(c.batch, c.seqlen_q, c.heads_q, head_dim, finish.wide_output ? 4 : 2);
   fill(q, entry.bf16, c.values, false, random);
   fill(k, entry.bf16, c.values, true, random);
   fill(v, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
-  Mirror lse(static_cast<size_t>(c.batch * c.heads_q * (c.seqlen_q + kGuardTokens)) * sizeof(float));
+  // LSE, then row_max_log2 and row_sum.
+  const int64_t scalars = c.batch * c.heads_q * (c.seqlen_q + kGuardTokens);
+  Mirror lse(static_cast<size_t>(3 * scalars) * sizeof(float));
+  Mirror sinks(static_cast<size_t>(c.heads_q) * sizeof(float));
+  for (int64_t h = 0; h < c.heads_q; ++h) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    constexpr float kSinks[] = {0.3F, 21.7F, -kInfinity, kInfinity, -90.0F};
+    reinterpret_cast<float*>(sinks.host())[h] = kSinks[h % 5];
+  }
+  sinks.upload();
 
   PrefillProblem problem;
   problem.dtype = entry.bf16 ? TESSERA_BF16 : TESSERA_F16;
@@ -166,6 +189,14 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks) {
   problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
   problem.lse = {static_cast<float*>(lse.device()), c.heads_q * (c.seqlen_q + kGuardTokens), 1,
                  c.seqlen_q + kGuardTokens};
+  problem.wide_output = finish.wide_output;
+  if (finish.unnormalized) {
+    problem.unnormalized = true;
+    problem.row_max_log2 = problem.row_sum = problem.lse;
+    problem.row_max_log2.data += scalars;
+    problem.row_sum.data += 2 * scalars;
+  }
+  problem.sinks = finish.sinks ? static_cast<const float*>(sinks.device()) : nullptr;
   const Mirror scratch(prefill_scratch_bytes(problem, blocks));
   ASSERT_EQ(cudaMemset(scratch.device(), 0, 16), cudaSuccess);  // the tile counter
   problem.scratch = scratch.device();
@@ -177,7 +208,7 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks) {
     tessera_fmha_params params{};
     params.struct_size = sizeof params;
     params.dtype = problem.dtype;
-    params.o_dtype = problem.dtype;
+    params.o_dtype = finish.wide_output ? TESSERA_F32 : problem.dtype;
     params.head_dim_qk = params.head_dim_v = static_cast<int32_t>(head_dim);
     params.num_heads_q = static_cast<int32_t>(c.heads_q);
     params.num_heads_kv = static_cast<int32_t>(c.heads_kv);
@@ -195,6 +226,13 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks) {
     params.softmax_scale = problem.softmax_scale;
     params.lse_natural_no_sink = {reinterpret_cast<float*>(lse.host()), problem.lse.stride_batch, 1,
                                   problem.lse.stride_head};
+    if (finish.unnormalized) {
+      params.output_mode = TESSERA_OUTPUT_UNNORMALIZED;
+      params.row_max_log2 = params.row_sum = params.lse_natural_no_sink;
+      params.row_max_log2.data += scalars;
+      params.row_sum.data += 2 * scalars;
+    }
+    params.sinks = finish.sinks ? reinterpret_cast<const float*>(sinks.host()) : nullptr;
     const Status oracle =
         oracle_fmha(Arithmetic::kHopperK16F25, params, static_cast<int>(std::thread::hardware_concurrency()));
     ASSERT_TRUE(oracle.ok()) << oracle.text();
@@ -202,9 +240,9 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks) {
   }
   const Bytes& want = oracle_bytes()[name];
   const std::vector<uint8_t> got = o.memory.download();
-  EXPECT_TRUE(got == want.first) << "O: " << first_difference(got, want.first, 2);
+  EXPECT_TRUE(got == want.first) << "O: " << first_difference(got, want.first, finish.wide_output ? 4 : 2);
   const std::vector<uint8_t> got_lse = lse.download();
-  EXPECT_TRUE(got_lse == want.second) << "LSE: " << first_difference(got_lse, want.second, 4);
+  EXPECT_TRUE(got_lse == want.second) << "LSE, row max, row sum: " << first_difference(got_lse, want.second, 4);
 }
 
 class PrefillBytes : public testing::TestWithParam<PrefillEntry> {
@@ -216,15 +254,17 @@ class PrefillBytes : public testing::TestWithParam<PrefillEntry> {
     }
   }
 
-  void check(const std::vector<Case>& cases, int blocks = multiprocessors()) {
+  void check(const std::vector<Case>& cases, int blocks = multiprocessors(), const Finish& finish = {}) {
     for (const Case& c : cases) {
       if (HasFatalFailure()) {
         return;
       }
-      expect_oracle_bytes(c, GetParam(), blocks);
+      expect_oracle_bytes(c, GetParam(), blocks, finish);
     }
   }
 };
+
+using PrefillGeneralBytes = PrefillBytes;
 
 TEST_P(PrefillBytes, OneGranule) {
   check({{1, 1, 1, 1, 1, Values::kNormal},
@@ -254,6 +294,7 @@ TEST_P(PrefillBytes, ChunksAndTheirChain) {
          {1, 1, 1, 192, 2048, Values::kRising},
          {1, 1, 1, 129, 2049, Values::kRising},
          {1, 1, 1, 300, 3200, Values::kTiny},
+         {1, 1, 1, 200, 3137, Values::kWide},
          {1, 2, 1, 1100, 1100, Values::kNormal},
          {1, 1, 1, 70, 5000, Values::kNormal}});
 }
@@ -262,6 +303,11 @@ TEST_P(PrefillBytes, SuperchunksAndTheirChain) {
   check({{1, 1, 1, 64, 16384, Values::kNormal},
          {1, 1, 1, 70, 16385, Values::kWide},
          {1, 1, 1, 33, 36000, Values::kRising}});
+}
+
+// One block, several tiles: what a tile leaves in the scratch must not reach the next one.
+TEST_P(PrefillBytes, SuperchunksOfOneTileAfterAnother) {
+  check({{1, 2, 1, 130, 16500, Values::kRising}}, 1);
 }
 
 TEST_P(PrefillBytes, FewerKeysThanQueries) {
@@ -289,8 +335,39 @@ TEST_P(PrefillBytes, SeveralTilesPerBlockAndAnyGrid) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, PrefillBytes, testing::ValuesIn(prefill_table().begin(), prefill_table().end()),
-                         [](const auto& entry) { return std::string(entry.param.name); });
+// The general finish: one chunk, several, more than 16, rows without keys and past the end of the sequence.
+const std::vector<Case>& general_cases() {
+  static const std::vector<Case> cases = {{2, 5, 1, 70, 130, Values::kWide},
+                                          {1, 2, 1, 129, 65, Values::kNormal},
+                                          {1, 5, 5, 200, 2100, Values::kRising},
+                                          {1, 2, 1, 33, 16500, Values::kNormal}};
+  return cases;
+}
+TEST_P(PrefillGeneralBytes, SixteenBitOutput) {
+  check(general_cases());
+}
+TEST_P(PrefillGeneralBytes, Sinks) {
+  check(general_cases(), multiprocessors(), {.sinks = true});
+}
+TEST_P(PrefillGeneralBytes, WideOutputAndSinks) {
+  check(general_cases(), multiprocessors(), {.wide_output = true, .sinks = true});
+}
+TEST_P(PrefillGeneralBytes, States) {
+  check(general_cases(), 2, {.wide_output = true, .unnormalized = true});
+}
+
+std::vector<PrefillEntry> kernels(bool general_finish) {
+  std::vector<PrefillEntry> found;
+  for (const PrefillEntry& entry : prefill_table()) {
+    if (entry.general_finish == general_finish) found.push_back(entry);
+  }
+  return found;
+}
+std::string kernel_name(const testing::TestParamInfo<PrefillEntry>& entry) {
+  return entry.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, PrefillBytes, testing::ValuesIn(kernels(false)), kernel_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, PrefillGeneralBytes, testing::ValuesIn(kernels(true)), kernel_name);
 
 }  // namespace
 }  // namespace tessera::sm90

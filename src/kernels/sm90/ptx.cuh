@@ -99,6 +99,27 @@ __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// ---------------------------------------------------------------- global memory
+
+// *address from L2, or zeros: a predicated load, not a branch.
+__device__ __forceinline__ float4 load_if(bool wanted, const float4* address) {
+  float4 x;
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.u32 wanted, %5, 0;\n"
+      "mov.f32 %0, 0f00000000;\n"
+      "mov.f32 %1, 0f00000000;\n"
+      "mov.f32 %2, 0f00000000;\n"
+      "mov.f32 %3, 0f00000000;\n"
+      "@wanted ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&f"(x.x), "=&f"(x.y), "=&f"(x.z), "=&f"(x.w)
+      : "l"(address), "r"(static_cast<uint32_t>(wanted))
+      : "memory");
+  return x;
+}
+
 // ---------------------------------------------------------------- warps
 
 // Named barrier `id` (1..15; 0 is __syncthreads) over `threads` threads, waiting ones and merely arriving ones

@@ -1,5 +1,6 @@
 // Rules R3, R4, R5, R7 and R8's scalars for the accumulator fragment of one warpgroup: a thread holds two rows (h = 0,
-// 1) of S (64, 128) = one granule, and of each row the keys of classes 2q and 2q + 1 (key mod 8), q = lane mod 4.
+// 1) of S, which is one granule of 128 or 64 keys, and of each row the keys of classes 2q and 2q + 1 (key mod 8), q =
+// lane mod 4.
 #pragma once
 
 #include <cuda_bf16.h>

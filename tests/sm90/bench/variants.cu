@@ -19,6 +19,11 @@ struct Variant : PrefillHd128<true, kCausal> {
   }
 };
 template <bool kCausal>
+struct OneChunk : Variant<kCausal> {
+  static constexpr const char* kName = "one_chunk";
+  static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(0, true);
+};
+template <bool kCausal>
 struct Chunk512 : Variant<kCausal> {
   static constexpr const char* kName = "chunk_512";
   static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(512, true);
@@ -34,8 +39,9 @@ struct EagerMax : Variant<kCausal> {
   static constexpr PrefillNumbers kNumbers = Variant<kCausal>::numbers(kChunkKeys, false);
 };
 constexpr std::array kVariants = {
-    prefill_entry<Chunk512<false>>(), prefill_entry<Chunk512<true>>(),  prefill_entry<Chunk2048<false>>(),
-    prefill_entry<Chunk2048<true>>(), prefill_entry<EagerMax<false>>(), prefill_entry<EagerMax<true>>(),
+    prefill_entry<OneChunk<false>>(), prefill_entry<OneChunk<true>>(),   prefill_entry<Chunk512<false>>(),
+    prefill_entry<Chunk512<true>>(),  prefill_entry<Chunk2048<false>>(), prefill_entry<Chunk2048<true>>(),
+    prefill_entry<EagerMax<false>>(), prefill_entry<EagerMax<true>>(),
 };
 
 }  // namespace

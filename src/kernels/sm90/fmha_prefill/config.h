@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "contract/plan.h"
+#include "tessera/tessera.h"
 
 namespace tessera::sm90 {
 
@@ -28,14 +29,22 @@ struct PrefillSchedule {
   int stages;               // of K and of V
   int producer_registers;   // per thread, after reallocation
   int consumer_registers;
+  bool general_finish = false;  // sinks, O in fp32, un-normalised states (general_finish.cuh)
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
-inline constexpr int kPrefillMaxWarpgroups = 3;  // consumers of a block
-inline constexpr int kLeastChainShared = 32;     // floats per thread of the chained O that every kernel keeps on chip
+inline constexpr int kWideHeadDim = 256;  // its O has no place on chip but the accumulator: consumer_wide.cuh
+
+// Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
+constexpr int most_consumers(int64_t head_dim) {
+  return head_dim < kWideHeadDim ? 3 : 2;
+}
+constexpr int least_chain_shared(int64_t head_dim) {
+  return head_dim < kWideHeadDim ? 32 : 0;
+}
 
 // Shared memory in bytes from the 1024-byte aligned base.
 template <class Tag>
@@ -54,12 +63,13 @@ struct PrefillLayout {
   static constexpr int kV = kK + kKvBytes * kSchedule.stages;
   static constexpr int kChain = kV + kKvBytes * kSchedule.stages;
   // fp32 O of the chunks before the current one (R8), per warpgroup: as many panels' worth of it as fit, the rest lies
-  // in global scratch. The finished tile is staged there too.
+  // in global scratch; of a wide O, all of it. The finished tile is staged here too, a wide one half at a time.
+  static constexpr bool kWide = kNumbers.head_dim == kWideHeadDim;
   static constexpr int kRest = kSharedLimitBytes - 2048 - kChain;
   static constexpr int kChainPanels =
       std::min(2 * kNumbers.head_dim / 64, kRest / kSchedule.consumer_warpgroups / kPanelBytes);
   static constexpr int kChainBytes = kChainPanels * kPanelBytes;
-  static constexpr int kChainShared = kChainBytes / kWarpgroupThreads / 16;                 // float4 per thread
+  static constexpr int kChainShared = kWide ? 0 : kChainBytes / kWarpgroupThreads / 16;     // float4 per thread
   static constexpr int kChainGlobal = kNumbers.head_dim / 8 - kChainShared;                 // float4 per thread
   static constexpr int kStates = kChain + kChainBytes * kSchedule.consumer_warpgroups;      // (m, l) of each row
   static constexpr int kStateBytes = kWarpgroupRows * 2 * static_cast<int>(sizeof(float));  // per warpgroup
@@ -71,16 +81,20 @@ struct PrefillLayout {
   static constexpr int kBytes = kTiles + 4 * kTileSlots;
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
-  static_assert(4 * kChainShared >= std::min(kLeastChainShared, kNumbers.head_dim / 2), "chain: see chain_bytes()");
-  static_assert(kChainPanels >= kNumbers.head_dim / 64, "shared memory: no room to stage the finished tile");
-  static_assert(kNumbers.head_dim == 64 || kNumbers.head_dim == 128, "head_dim: allowed 64, 128 (one wgmma wide)");
-  static_assert(kNumbers.granule_keys == 128, "granule_keys: allowed 128, the N of the score wgmma");
+  static_assert(4 * kChainShared >= std::min(least_chain_shared(kNumbers.head_dim), kNumbers.head_dim / 2),
+                "chain: see chain_bytes()");
+  static_assert(kChainPanels >= kNumbers.head_dim / 64 / (kWide ? 2 : 1),
+                "shared memory: no room to stage the finished tile");
+  static_assert(kNumbers.head_dim == 64 || kNumbers.head_dim == 128 || kWide, "head_dim: allowed 64, 128, 256");
+  static_assert(kNumbers.granule_keys == (kWide ? 64 : 128), "granule_keys: allowed G of R0, the N of the score wgmma");
   static_assert(kNumbers.chunk_keys % kNumbers.granule_keys == 0, "chunk_keys: allowed multiples of the granule");
-  static_assert(kSchedule.consumer_warpgroups <= kPrefillMaxWarpgroups, "consumer_warpgroups: allowed 1 to 3");
-  static_assert((kSchedule.producer_registers + kSchedule.consumer_warpgroups * kSchedule.consumer_registers) *
-                        kWarpgroupThreads <=
-                    65536,
-                "registers: the roles together exceed the register file");
+  static_assert(kSchedule.consumer_warpgroups <= most_consumers(kNumbers.head_dim),
+                "consumer_warpgroups: see chain_bytes()");
+  // What a block starts with is all that its roles can share: registers come in eights per thread.
+  static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
+  static_assert(kSchedule.producer_registers + kSchedule.consumer_warpgroups * kSchedule.consumer_registers <=
+                    (kSchedule.consumer_warpgroups + 1) * kStartRegisters,
+                "registers: the roles together exceed what the block starts with");
 };
 
 // Order of the query tiles: sections of `section_heads` (sequence, head) pairs, in each all heads of the last query
@@ -114,6 +128,12 @@ struct PrefillArguments {
   float bias;          // b of R4
   float move_limit;    // 2^(b + 7): sums of weights below it prove that no maximum moves
   uint32_t zero;       // 0, which the compiler does not know
+  // General finish only.
+  void* o;  // of the element type, or fp32 with wide_output
+  int64_t o_stride_batch, o_stride_token, o_stride_head;
+  tessera_row_scalars row_max, row_sum;  // m - b and l of R9
+  const float* sinks;                    // per query head, or null
+  bool wide_output, unnormalized;
 };
 
 }  // namespace tessera::sm90

@@ -1,185 +1,27 @@
-// A consumer of a prefill kernel: one warpgroup, 64 query rows, keys in ascending granules. Every rounding is one of
-// the rules R1..R9 of docs/contract.md; the helpers that apply them are in softmax.cuh.
+// A consumer of head dims 64 and 128: O of the chunks so far is chained in registers (R8), its place between chunks is
+// shared memory and, as far as that has no room, global scratch.
 #pragma once
 
-#include "kernels/sm90/fmha_prefill/common.cuh"
-#include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/fmha_prefill/granule.cuh"
 
 namespace tessera::sm90 {
 
 template <class Tag>
-struct PrefillConsumer : PrefillCommon<Tag> {
-  using Base = PrefillCommon<Tag>;
-  using Base::args, Base::shared;
-  using Base::kConsumers, Base::kDim, Base::kElement, Base::kNumbers, Base::kSchedule, Base::kTileKeys;
-  using Base::key_limit, Base::key_tiles, Base::k_ring, Base::q_ring, Base::v_ring;
-  using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
+struct PrefillConsumer : PrefillGranules<Tag> {
+  using Base = PrefillGranules<Tag>;
+  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
+  using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
+  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::weigh, Base::multiply, Base::close_rows, Base::continues;
+  using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
-  static constexpr int kScores = kTileKeys / 2;  // fp32 per thread of S (64, kTileKeys)
-  static constexpr int kOutputs = kDim / 2;      // fp32 per thread of O (64, kDim)
-  // A chunk without end is a chunk no sequence fills.
-  static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 30;
-  // Named barrier 1 + w is warpgroup w alone.
-  static constexpr uint32_t kOwnBarrier = 1;
-
-  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
-  static constexpr uint32_t kRoundShift = 28;
-  static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
-
-  // Everything a thread carries from granule to granule.
-  struct Fragments {
-    float s[kScores];            // S, then p
-    uint32_t p[kScores / 8][4];  // P, in the registers of S
-    float o[kOutputs];           // O of the current chunk
-    ChunkRows rows;              // of the current chunk
-    StateRows closed;            // (m, l) that belong to O once a chunk has ended
-  };
-
-  // Read anew at every use: what is computed from it once per tile shall not sit in registers during the granules.
-  __device__ __forceinline__ static int thread() { return thread_index() % kWarpgroupThreads; }
-  // First of a thread's two rows within its warpgroup; the other is 8 further.
-  __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
-
-  // The index of this block's tile number `round`.
-  __device__ __forceinline__ int take_tile(int warpgroup, uint32_t round) const {
-    const TilePosition at{round};
-    Base::tile_ring().wait_full(at);
-    const int index = load_shared(Base::tile_slot(at.stage()));
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have read it
-    if (thread() == 0) {
-      Base::tile_ring().release(at);
-    }
-    return uniform(index);
-  }
-
-  // ---------------------------------------------------------------- matrix work
-
-  // Issues S = Q K_j^T (R1).
-  __device__ __forceinline__ void start_scores(Fragments& f, int warpgroup, uint32_t stage) const {
-    const uint64_t q = tile_descriptor<KMajorTile>(shared + Layout::kQ + warpgroup * Layout::kQBytes);
-    const uint64_t k = tile_descriptor<KMajorTile>(shared + Layout::kK + stage * Layout::kKvBytes);
-    wgmma_fence();
-    wgmma_ss_first<kElement>(f.s, q, k);
-#pragma unroll
-    for (int step = 1; step < kDim / 16; ++step) {
-      wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
-    }
-    wgmma_commit();
-  }
-
-  // Issues O := [O +] P_j V_j (R6).
-  __device__ __forceinline__ void start_output(Fragments& f, uint32_t stage, bool fresh) const {
-    using VTile = MnMajorTile<kTileKeys>;
-    const uint64_t v = tile_descriptor<VTile>(shared + Layout::kV + stage * Layout::kKvBytes);
-    pin_registers(f.o);
-    wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kTileKeys / 16; ++step) {
-      wgmma_rs<kElement>(f.o, f.p[step], VTile::step(v, step), step > 0 || !fresh);
-    }
-    wgmma_commit();
-  }
-
-  // ---------------------------------------------------------------- softmax
-
-  __device__ __forceinline__ static void close_rows(Fragments& f) {
-#pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      f.closed.m[h] = f.rows.m[h];
-      f.closed.l[h] = sum_classes(f.rows.l[h]);
-    }
-  }
-
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
-    if (j >= first_masked) {
-      const int t = thread();
-      const int first_key = j * kTileKeys + t % 4 * 2;
-      const int limit[kRowsPerThread] = {key_limit(first_row + own_row(t)) - first_key,
-                                         key_limit(first_row + own_row(t) + 8) - first_key};
-#pragma unroll
-      for (int i = 0; i < kScores; ++i) {
-        f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
-      }
-    }
-    const bool fresh = j % kChunkTiles == 0;
-    if (fresh) {
-      f.rows.clear();
-    }
-    const bool moved = move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold);
-    if (moved && !fresh) {
-      rescale_output(f.o, rescale);
-    }
-  }
-
-  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
-  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
-  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
-                                        const Position& at) const {
-    bool redo = false;
-    float rescale[kRowsPerThread];
-    GranuleSums sums;
-#pragma unroll 1
-    while (true) {
-      start_scores(f, warpgroup, uniform(at.stage()));
-      const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
-      v_ring().wait_full(at);  // producer: V_j, which came with K_j
-      wgmma_wait<0>();
-      pin_registers(f.s);
-      rescale[0] = rescale[1] = 1.0F;
-      if (exact) {
-        mask_and_move(f, j, first_row, first_masked, rescale);
-      }
-      sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
-      if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
-        break;
-      }
-      redo = true;
-    }
-    add_sums(f.rows, rescale, sums);
-  }
-
-  // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, int tiles, const Position& at, bool leader) const {
-    start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
-    if (leader) {
-      k_ring().release(at);
-    }
-    if (j + 1 < tiles) {
-      k_ring().wait_full(at.next());  // producer: K_{j+1}
-    }
-    wgmma_wait<0>();
-    pin_registers(f.o);
-    if (leader) {
-      v_ring().release(at);
-    }
-  }
-
-  // ---------------------------------------------------------------- chunks (R8)
+  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
   // Thread-private float4 i of the chain memory.
   __device__ __forceinline__ float4* chain_shared(int warpgroup) const {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     return reinterpret_cast<float4*>(shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes) + thread();
   }
-  __device__ __forceinline__ float4* chain_global(int warpgroup) const {
-    return args.chains +
-           static_cast<int64_t>(blockIdx.x * kConsumers + warpgroup) * Layout::kChainGlobal * kWarpgroupThreads +
-           thread();
-  }
-  __device__ __forceinline__ float4* superchunk_memory(int warpgroup) const {
-    return args.superchunks +
-           static_cast<int64_t>(blockIdx.x * kConsumers + warpgroup) * (kOutputs / 4 + 1) * kWarpgroupThreads +
-           thread();
-  }
-  // (m, l) of a thread's rows of the chunks so far; the four threads of a row share it.
-  __device__ __forceinline__ float4* chain_states(int warpgroup) const {
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    return reinterpret_cast<float4*>(shared_bytes + Layout::kStates + warpgroup * Layout::kStateBytes) + thread() / 4;
-  }
-
   // The part of the chained O that lies in global scratch. It is fetched while the chunk's last P V runs, into the half
   // of S's registers that P leaves free.
   static_assert(Layout::kChainGlobal <= kScores / 8, "chain: its global part finds no free registers");
@@ -195,11 +37,6 @@ struct PrefillConsumer : PrefillCommon<Tag> {
     }
     return far;
   }
-  // Whether the chunk has others of its superchunk before it.
-  __device__ __forceinline__ static bool continues(int index) {
-    return index % kSuperchunkChunks != 0;
-  }
-
   // (f.o, f.closed) := chain(the chunks of this superchunk so far, (f.o, f.closed)).
   __device__ __forceinline__ void chain_chunk(Fragments& f, const FarChain& far, int warpgroup) const {
     const float4 state = *chain_states(warpgroup);
@@ -265,68 +102,11 @@ struct PrefillConsumer : PrefillCommon<Tag> {
     __syncwarp();
   }
 
-  __device__ __forceinline__ static float4 output(const Fragments& f, int i) {
-    return make_float4(f.o[4 * i], f.o[4 * i + 1], f.o[4 * i + 2], f.o[4 * i + 3]);
-  }
   __device__ __forceinline__ static void chain_with(Fragments& f, int i, const float4& x, const ChainWeights& w) {
     f.o[4 * i] = chain_output(x.x, f.o[4 * i], w, 4 * i);
     f.o[4 * i + 1] = chain_output(x.y, f.o[4 * i + 1], w, 4 * i + 1);
     f.o[4 * i + 2] = chain_output(x.z, f.o[4 * i + 2], w, 4 * i + 2);
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
-  }
-
-  // The copy engine has read the finished tile that was staged in this warpgroup's chain memory, and every thread is
-  // done with its own part of it.
-  __device__ __forceinline__ void wait_staging(int warpgroup) const {
-    if (thread() == 0) {
-      store_wait_read();
-    }
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-  }
-
-  // ---------------------------------------------------------------- tiles
-
-  __device__ __forceinline__ void consume(int warpgroup) const {
-    Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    for (int index = take_tile(warpgroup, 0); index < args.order.total;
-         index = take_tile(warpgroup, at.use >> kRoundShift)) {
-      Fragments f;
-      f.rows.clear();
-      f.closed.clear();
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
-      if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
-        attend(f, warpgroup, query, at);
-      } else {
-#pragma unroll
-        for (float& o : f.o) {
-          o = 0.0F;
-        }
-        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
-      }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});  // the producer may load the next tile's Q
-      }
-      index = opaque(index);  // the tile is worked out again rather than kept in registers
-      const QueryTile query = own_tile(index, warpgroup);
-      const QueryTile whole = Base::tile(index);
-      skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
-      finish(f, warpgroup, query);
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
-    }
-    if (thread() == 0) {
-      store_wait_read();
-    }
-  }
-  // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_tile(int index, int warpgroup) const {
-    QueryTile query = Base::tile(index);
-    const int first_row = query.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < query.rows && first_row >= 0;
-    query.first_row = any ? first_row : args.seqlen_q;
-    return query;
-  }
-  __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
-    return key_tiles(query.first_row, kWarpgroupRows);
   }
 
   // One granule after the other; the other warpgroups multiply while this one computes weights.
@@ -358,21 +138,6 @@ struct PrefillConsumer : PrefillCommon<Tag> {
     }
   }
 
-  // Granules that only other rows of the block see.
-  __device__ __forceinline__ void skip(int warpgroup, int tiles, int ring_tiles, Position& at) const {
-#pragma unroll 1
-    for (int j = tiles; j < ring_tiles; ++j, at.advance()) {
-      k_ring().wait_full(at);
-      v_ring().wait_full(at);
-      // A warp that has not seen the stages full must not meet them full once more.
-      named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-      if (thread() == 0) {
-        k_ring().release(at);
-        v_ring().release(at);
-      }
-    }
-  }
-
   // R9: f.o and f.closed -> O and LSE.
   __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
     if (query.first_row >= args.seqlen_q) {
@@ -380,18 +145,20 @@ struct PrefillConsumer : PrefillCommon<Tag> {
     }
     const int t = thread();
     const int row = own_row(t);
-    float inverse[kRowsPerThread];
+    if constexpr (Base::kSchedule.general_finish) {
+      const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
 #pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      const bool none = f.closed.m[h] == minus_infinity();
-      inverse[h] = none ? 0.0F : __frcp_rn(f.closed.l[h]);
-      const int i = query.first_row + row + 8 * h;
-      if (args.lse != nullptr && t % 4 == 0 && i < args.seqlen_q) {
-        args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
-            none ? minus_infinity()
-                 : __fmul_rn(__fadd_rn(soft_log2(f.closed.l[h]), __fsub_rn(f.closed.m[h], args.bias)), kLn2);
+      for (int i = 0; i < kOutputs / 4; ++i) {
+        if (args.wide_output) {
+          rows.template put<true>(i, output(f, i));
+        } else {
+          rows.template put<false>(i, output(f, i));
+        }
       }
+      return;
     }
+    float inverse[kRowsPerThread];
+    Base::finish_rows(f.closed, query, t, row, inverse);
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     uint8_t* const staging = shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes;
     wait_staging(warpgroup);

@@ -17,6 +17,10 @@ std::string box(const char* name, int64_t tokens, int64_t heads, int64_t batch, 
       t.stride_batch * kElementBytes, rows);
 }
 
+bool needs_general_finish(const tessera_fmha_params& p) {
+  return p.o_dtype != p.dtype || p.output_mode == TESSERA_OUTPUT_UNNORMALIZED || p.sinks != nullptr;
+}
+
 template <class Tag>
 bool explain_as(const tessera_fmha_params& p, std::string* text) {
   using L = PrefillLayout<Tag>;
@@ -24,43 +28,53 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
   constexpr PrefillSchedule kSchedule = Tag::kSchedule;
   const tessera_kv_segment& s = p.segments[0];
   if (p.head_dim_qk != kNumbers.head_dim || (p.dtype == TESSERA_BF16) != kNumbers.bf16 ||
-      (s.causal != 0) != kSchedule.causal) {
+      (s.causal != 0) != kSchedule.causal || needs_general_finish(p) != kSchedule.general_finish) {
     return false;
   }
   const int64_t tiles = (p.seqlen_q + L::kBlockM - 1) / L::kBlockM;
   *text = fmt::format(
       "variant: {}\n"
-      "instructions: TMA, wgmma m64n{}k16, setmaxnreg\n"
+      "instructions: TMA, wgmma m64n{}k16 and m64n{}k16, setmaxnreg\n"
       "tiles: {} rows (query tokens of one head) by granules of {} keys\n"
       "query tiles: {} per head, {} in all, longest first\n"
       "grid: one block per multiprocessor, {} threads; further tiles from a counter\n"
       "roles: producer warpgroup ({} registers a thread), {} consumer warpgroups of 64 rows ({} registers)\n"
-      "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; chained O and staging "
+      "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; {} "
       "{} x {} at {}; states at {}; barriers at {}\n"
       "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each slot of tile indices)\n",
-      Tag::kName, kNumbers.granule_keys, L::kBlockM, kNumbers.granule_keys, tiles, tiles * p.num_heads_q * p.batch,
-      L::kThreads, kSchedule.producer_registers, kSchedule.consumer_warpgroups, kSchedule.consumer_registers, L::kBytes,
-      kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages, L::kKvBytes, L::kK, kSchedule.stages,
-      L::kKvBytes, L::kV, kSchedule.consumer_warpgroups, L::kChainBytes, L::kChain, L::kStates, L::kBarriers,
-      L::kBarrierCount);
+      Tag::kName, kNumbers.granule_keys, kNumbers.head_dim, L::kBlockM, kNumbers.granule_keys, tiles,
+      tiles * p.num_heads_q * p.batch, L::kThreads, kSchedule.producer_registers, kSchedule.consumer_warpgroups,
+      kSchedule.consumer_registers, L::kBytes, kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages,
+      L::kKvBytes, L::kK, kSchedule.stages, L::kKvBytes, L::kV, L::kWide ? "staging" : "chained O and staging",
+      kSchedule.consumer_warpgroups, L::kChainBytes, L::kChain, L::kStates, L::kBarriers, L::kBarrierCount);
   *text += box("Q", p.seqlen_q, p.num_heads_q, p.batch, p.q, kWarpgroupRows, p.head_dim_qk);
   *text += box("K", s.seqlen_k, p.num_heads_kv, p.batch, s.k, kNumbers.granule_keys, p.head_dim_qk);
   *text += box("V", s.seqlen_k, p.num_heads_kv, p.batch, s.v, kNumbers.granule_keys, p.head_dim_v);
+  if (kSchedule.general_finish) {
+    *text += "O: from registers to memory (sinks, fp32 or states)\n";
+    return true;
+  }
   *text += box("O", p.seqlen_q, p.num_heads_q, p.batch, p.o, kWarpgroupRows, p.head_dim_v);
   return true;
 }
 
+template <class Tag>
+bool explain_finish(const tessera_fmha_params& p, std::string* text) {
+  return explain_as<Tag>(p, text) || explain_as<PrefillGeneral<Tag>>(p, text);
+}
+
 template <template <bool, bool> class Tag>
 bool explain_head_dim(const tessera_fmha_params& p, std::string* text) {
-  return explain_as<Tag<true, true>>(p, text) || explain_as<Tag<true, false>>(p, text) ||
-         explain_as<Tag<false, true>>(p, text) || explain_as<Tag<false, false>>(p, text);
+  return explain_finish<Tag<true, true>>(p, text) || explain_finish<Tag<true, false>>(p, text) ||
+         explain_finish<Tag<false, true>>(p, text) || explain_finish<Tag<false, false>>(p, text);
 }
 
 }  // namespace
 
 std::string explain_prefill(const tessera_fmha_params& p) {
   std::string text;
-  static_cast<void>(explain_head_dim<PrefillHd64>(p, &text) || explain_head_dim<PrefillHd128>(p, &text));
+  static_cast<void>(explain_head_dim<PrefillHd64>(p, &text) || explain_head_dim<PrefillHd128>(p, &text) ||
+                    explain_head_dim<PrefillHd256>(p, &text));
   return text;
 }
 

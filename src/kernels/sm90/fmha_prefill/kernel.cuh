@@ -3,7 +3,10 @@
 // timing and what was tried.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/sm90/fmha_prefill/consumer.cuh"
+#include "kernels/sm90/fmha_prefill/consumer_wide.cuh"
 #include "kernels/sm90/fmha_prefill/producer.cuh"
 
 namespace tessera::sm90 {
@@ -20,7 +23,9 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     prefetch_map(&args.q_map);
     prefetch_map(&args.k_map);
     prefetch_map(&args.v_map);
-    prefetch_map(&args.o_map);
+    if constexpr (!kSchedule.general_finish) {
+      prefetch_map(&args.o_map);
+    }
     common.init_barriers();
   }
   __syncthreads();
@@ -31,7 +36,8 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     }
   } else {
     take_registers<kSchedule.consumer_registers>();
-    PrefillConsumer<Tag>{common}.consume(warpgroup - 1);
+    using Consumer = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+    Consumer{common}.consume(warpgroup - 1);
   }
 }
 

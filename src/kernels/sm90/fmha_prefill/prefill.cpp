@@ -17,23 +17,23 @@ constexpr int64_t kScratchAlignment = 16;
 constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
 
 // Threads that keep accumulators.
-int64_t accumulating_threads(int multiprocessors) {
-  return int64_t{kWarpgroupThreads} * kPrefillMaxWarpgroups * multiprocessors;
+int64_t accumulating_threads(const PrefillProblem& problem, int multiprocessors) {
+  return int64_t{kWarpgroupThreads} * most_consumers(problem.q.dims) * multiprocessors;
 }
 // O (64, head_dim) in fp32 per warpgroup, less the least that every kernel keeps in shared memory.
 size_t chain_bytes(const PrefillProblem& problem, int multiprocessors) {
   if (problem.k.tokens <= kChunkKeys) {
     return 0;
   }
-  const int64_t floats = std::max<int64_t>(0, problem.q.dims / 2 - kLeastChainShared);
-  return static_cast<size_t>(accumulating_threads(multiprocessors) * floats) * sizeof(float);
+  const int64_t floats = std::max<int64_t>(0, problem.q.dims / 2 - least_chain_shared(problem.q.dims));
+  return static_cast<size_t>(accumulating_threads(problem, multiprocessors) * floats) * sizeof(float);
 }
 // O (64, head_dim) in fp32 per warpgroup, and four scalars a thread.
 size_t superchunk_bytes(const PrefillProblem& problem, int multiprocessors) {
   if (problem.k.tokens <= int64_t{kChunkKeys} * kSuperchunkChunks) {
     return 0;
   }
-  return static_cast<size_t>(accumulating_threads(multiprocessors) * (problem.q.dims / 2 + 4)) * sizeof(float);
+  return static_cast<size_t>(accumulating_threads(problem, multiprocessors) * (problem.q.dims / 2 + 4)) * sizeof(float);
 }
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -44,7 +44,8 @@ int64_t ceil_div(int64_t a, int64_t b) {
 double makespan(int64_t tall, int64_t low, int64_t blocks) {
   constexpr double kLowTime = 0.74;  // of a tile with one warpgroup less, measured
   // Blocks that are free at the same time: those that took one tall tile less, and the others.
-  double free_at[2] = {static_cast<double>(tall / blocks), static_cast<double>(tall / blocks + 1)};
+  const int64_t whole_waves = tall / blocks;
+  double free_at[2] = {static_cast<double>(whole_waves), static_cast<double>(whole_waves + 1)};
   const int64_t width[2] = {blocks - tall % blocks, tall % blocks};
   double end = width[1] > 0 ? free_at[1] : free_at[0];
   while (low > 0) {
@@ -79,6 +80,14 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
   const int64_t dims = entry.head_dim;
   if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16) || p.causal != entry.causal) {
     return refuse(Code::kUnsupported, fmt::format("{}: got another dtype or mask than this kernel's", entry.name));
+  }
+  if (needs_general_finish(p) && !entry.general_finish) {
+    return refuse(Code::kUnsupported,
+                  fmt::format("{}: got sinks, o_dtype f32 or a state; allowed none of them here", entry.name));
+  }
+  if (p.unnormalized && (!p.wide_output || p.sinks != nullptr)) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("{}: got a state with sinks or 16-bit O; allowed fp32 O without sinks", entry.name));
   }
   for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
     if (t->dims != dims) {
@@ -136,6 +145,9 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   };
   for (const Map& m : {Map{"q", problem.q, kWarpgroupRows, a.q_map}, Map{"k", k, entry.granule_keys, a.k_map},
                        Map{"v", v, entry.granule_keys, a.v_map}, Map{"o", problem.o, kWarpgroupRows, a.o_map}}) {
+    if (entry.general_finish && &m.map == &a.o_map) {
+      continue;  // it does not use the copy engine for O
+    }
     Result<CUtensorMap> map = make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
     if (!map.ok()) {
       return map.status();
@@ -146,6 +158,15 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   a.lse_stride_batch = problem.lse.stride_batch;
   a.lse_stride_token = problem.lse.stride_token;
   a.lse_stride_head = problem.lse.stride_head;
+  a.o = const_cast<void*>(problem.o.data);
+  a.o_stride_batch = problem.o.stride_batch;
+  a.o_stride_token = problem.o.stride_token;
+  a.o_stride_head = problem.o.stride_head;
+  a.row_max = problem.row_max_log2;
+  a.row_sum = problem.row_sum;
+  a.sinks = problem.sinks;
+  a.wide_output = problem.wide_output;
+  a.unnormalized = problem.unnormalized;
   a.tile_counter = static_cast<int*>(problem.scratch);
   uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
   a.chains = reinterpret_cast<float4*>(accumulators);
@@ -167,7 +188,9 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
   const int64_t section = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
-  const int64_t tall_pairs = entry.causal ? pairs : pick_tall_pairs(pairs, query_tiles, low_tiles, multiprocessors);
+  // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
+  const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;
+  const int64_t tall_pairs = all_tall ? pairs : pick_tall_pairs(pairs, query_tiles, low_tiles, multiprocessors);
   const int64_t last_row = ceil_div(problem.q.tokens, kWarpgroupRows) * kWarpgroupRows;
   a.order = {.query_tiles = static_cast<int>(query_tiles),
              .first_row = static_cast<int>(last_row - query_tiles * entry.block_m),

@@ -8,12 +8,28 @@
 namespace tessera::sm90 {
 namespace {
 
-constexpr std::array kTable = {
-    prefill_entry<PrefillHd64<true, false>>(),   prefill_entry<PrefillHd64<true, true>>(),
-    prefill_entry<PrefillHd64<false, false>>(),  prefill_entry<PrefillHd64<false, true>>(),
-    prefill_entry<PrefillHd128<true, false>>(),  prefill_entry<PrefillHd128<true, true>>(),
-    prefill_entry<PrefillHd128<false, false>>(), prefill_entry<PrefillHd128<false, true>>(),
-};
+template <template <bool, bool> class Tag>
+constexpr std::array<PrefillEntry, 4> entries() {
+  return {prefill_entry<Tag<true, false>>(), prefill_entry<Tag<true, true>>(), prefill_entry<Tag<false, false>>(),
+          prefill_entry<Tag<false, true>>()};
+}
+template <template <bool, bool> class Tag>
+constexpr std::array<PrefillEntry, 4> general_entries() {
+  return {prefill_entry<PrefillGeneral<Tag<true, false>>>(), prefill_entry<PrefillGeneral<Tag<true, true>>>(),
+          prefill_entry<PrefillGeneral<Tag<false, false>>>(), prefill_entry<PrefillGeneral<Tag<false, true>>>()};
+}
+
+constexpr std::array kTables = {entries<PrefillHd64>(),          entries<PrefillHd128>(),
+                                entries<PrefillHd256>(),         general_entries<PrefillHd64>(),
+                                general_entries<PrefillHd128>(), general_entries<PrefillHd256>()};
+constexpr auto kTable = [] {
+  std::array<PrefillEntry, kTables.size() * 4> all{};
+  std::size_t at = 0;
+  for (const auto& table : kTables) {
+    for (const PrefillEntry& entry : table) all[at++] = entry;
+  }
+  return all;
+}();
 
 }  // namespace
 
@@ -21,9 +37,10 @@ std::span<const PrefillEntry> prefill_table() {
   return kTable;
 }
 
-const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal) {
-  const auto at = std::ranges::find_if(
-      kTable, [&](const PrefillEntry& e) { return e.head_dim == head_dim && e.bf16 == bf16 && e.causal == causal; });
+const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal, bool general_finish) {
+  const auto at = std::ranges::find_if(kTable, [&](const PrefillEntry& e) {
+    return e.head_dim == head_dim && e.bf16 == bf16 && e.causal == causal && e.general_finish == general_finish;
+  });
   return at == kTable.end() ? nullptr : &*at;
 }
 

@@ -10,6 +10,6 @@ namespace tessera::sm90 {
 std::span<const PrefillEntry> prefill_table();
 
 // The kernel for these types and mask, or null.
-const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal);
+const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal, bool general_finish = false);
 
 }  // namespace tessera::sm90
