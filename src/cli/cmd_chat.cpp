@@ -68,8 +68,8 @@ class Conversation {
         return std::fflush(stdout) == 0;
       };
     }
-    Status status = generate(engine_, sequence_, std::span(prompt).subspan(static_cast<size_t>(keep)),
-                                   generate_options, callbacks, result);
+    Status status = generate(engine_, sequence_, std::span(prompt).subspan(static_cast<size_t>(keep)), generate_options,
+                             callbacks, result);
     cached_ = prompt;
     cached_.insert(cached_.end(), result->tokens.begin(), result->tokens.end());
     cached_.resize(static_cast<size_t>(engine_.length(sequence_)));  // what the cache really holds
