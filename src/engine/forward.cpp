@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 // Rows that go through the products of a layer together: memory grows with the batch by the narrow activations only
-// (SmolLM2-135M, 512 tokens: 10 MB less than without blocks, at the same speed). Moves no bit.
+// (SmolLM2-135M, 512 tokens: 10 MB less than without blocks, for 6 % of the prefill speed). Moves no bit.
 constexpr int64_t kBlockRows = 128;
 
 Status from_api(tessera_status code, const tessera_error& error) {
