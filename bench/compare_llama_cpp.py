@@ -23,7 +23,8 @@ def run_json(command: list[str]) -> dict:
 
 
 def ours(args: argparse.Namespace) -> dict:
-    out = run_json([os.path.join(args.bin, "bench_engine"), args.model, "--threads", str(args.threads), "--repetitions", "2"])
+    command = [os.path.join(args.bin, "bench_engine"), args.model, "--threads", str(args.threads), "--repetitions", "2"]
+    out = run_json([*command, "--kv-type", args.kv_type])
     return {
         "pp": statistics.median(out["pp_tok_s"]),
         "tg": statistics.median(out["tg_tok_s"]),
@@ -55,13 +56,6 @@ def generation_memory(args: argparse.Namespace) -> int:
     return usage.ru_maxrss * 1024
 
 
-def same_cache_memory(args: argparse.Namespace) -> int:
-    """Peak resident bytes of the rounds' work with the peer's cache type (fp16 by default; ours is fp32)."""
-    return run_json([os.path.join(args.bin, "bench_engine"), args.model, "--threads", str(args.threads), "--repetitions", "1", "--kv-type", "f16"])[
-        "peak_rss_bytes"
-    ]
-
-
 def ratio(rounds: list[dict], key: str) -> dict:
     values = sorted(r["tessera"][key] / r["llama.cpp"][key] for r in rounds)
     return {"median": round(statistics.median(values), 3), "min": round(values[0], 3), "max": round(values[-1], 3)}
@@ -82,6 +76,7 @@ def main() -> int:
     parser.add_argument("out")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--kv-type", default="f16", choices=["f16", "f32"], help="our KV cache; the peer's is fp16")
     parser.add_argument("--peer-python", default=sys.executable)
     args = parser.parse_args()
 
@@ -98,7 +93,6 @@ def main() -> int:
         )
     file_bytes = os.path.getsize(args.model)
     memory = generation_memory(args)
-    same_cache = same_cache_memory(args)
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=True).stdout
     dirty = subprocess.run(["git", "-C", HERE, "status", "--porcelain"], stdout=subprocess.PIPE, text=True, check=True).stdout
     record = {
@@ -116,8 +110,10 @@ def main() -> int:
         "decode_ratio": ratio(rounds, "tg"),
         "generation_peak_rss_bytes": memory,
         "generation_peak_rss_over_file": round(memory / file_bytes, 3),
-        "fp16_cache_peak_rss_bytes": same_cache,
-        "fp16_cache_peak_rss_over_file": round(same_cache / file_bytes, 3),
+        "kv_type": args.kv_type,
+        "peak_rss_over_file": {
+            name: round(max(r[name]["peak_rss_bytes"] for r in rounds) / file_bytes, 3) for name in ("tessera", "llama.cpp")
+        },
         "rounds": [
             {name: {k: round(r[name][k], 2) for k in ("pp", "tg", "peak_rss_bytes")} for name in ("tessera", "llama.cpp")}
             for r in rounds
