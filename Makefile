@@ -79,7 +79,7 @@ sanitize:
 fuzz:
 	@tools/setup build test fuzz
 	@cmake --preset fuzz
-	@cmake --build build/fuzz -j $(JOBS)
+	@cmake --build build/fuzz --target fuzzers -j $(JOBS)
 	@tools/run_fuzzers build/fuzz/bin $(FUZZ_SECONDS)
 
 format:
