@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "python"))
 
 try:
     import torch
+    from gpu_timing import smi, spaced, sustained
     from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as missing:
     print(f"attention.py: got no torch ({missing}); allowed torch with CUDA; install it", file=sys.stderr)
@@ -77,57 +78,6 @@ PEERS = {
     "fa2": lambda *call: sdpa_runner(SDPBackend.FLASH_ATTENTION, *call),
     "fa3": fa3_runner,
 }
-
-
-def spaced(runs, repeats):
-    """Median seconds per call of each runner, calls of all runners interleaved."""
-    for run in runs:
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    events = [[] for _ in runs]
-    for _ in range(repeats):
-        for i, run in enumerate(runs):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(400_000)
-            begin.record()
-            run()
-            end.record()
-            events[i].append((begin, end))
-        torch.cuda.synchronize()
-    return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
-
-
-def smi(fields):
-    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-    try:
-        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().split("\n")
-    except FileNotFoundError:
-        return ["unknown"] * len(fields.split(","))
-    return [item.strip() for item in lines[0].split(",")]
-
-
-def sustained(run, seconds):
-    """Seconds per call, SM MHz and watts of back-to-back calls; clock and power are read while the second half runs."""
-    torch.cuda.synchronize()
-    begin, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-    begin.record()
-    for _ in range(10):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    half = max(5, int(seconds / (begin.elapsed_time(end) * 1e-4)) // 2)
-    begin.record()
-    for _ in range(half):
-        run()
-    middle.record()
-    for _ in range(half):
-        run()
-    end.record()
-    middle.synchronize()
-    clock, power = smi("clocks.sm,power.draw")
-    torch.cuda.synchronize()
-    return {"seconds": begin.elapsed_time(end) * 1e-3 / (2 * half), "sm_mhz": clock, "watts": power}
 
 
 def measure(cell, options):
@@ -198,7 +148,7 @@ def main() -> int:
         print("attention.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
     torch.manual_seed(1)
-    driver, limit = smi("driver_version,power.limit")
+    driver, limit, clock, most = smi("driver_version,power.limit,clocks.sm,clocks.max.sm")
     commit = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     record = {
         "what": "attention forward, TFLOP/s; " + f"spaced: median of {options.repeats} single calls, runners interleaved",
@@ -207,6 +157,8 @@ def main() -> int:
         "gpu": torch.cuda.get_device_name(0),
         "driver": driver,
         "power_limit_watts": limit,
+        "sm_mhz_before": clock,
+        "sm_mhz_max": most,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "torch": torch.__version__,

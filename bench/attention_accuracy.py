@@ -8,6 +8,7 @@ same 64 query tokens. Values are drawn with a mean, as real V have one: a one-si
 """
 
 import argparse
+import datetime
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "python"))
 
 try:
     import torch
+    from gpu_timing import smi
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     import tessera
@@ -47,7 +49,10 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("attention_accuracy.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
-    record = {"gpu": torch.cuda.get_device_name(0), "cudnn": torch.backends.cudnn.version(), "tokens": TOKENS, "heads": HEADS, "rows": []}
+    driver, clock, most = smi("driver_version,clocks.sm,clocks.max.sm")
+    commit = os.environ.get("TESSERA_COMMIT") or "unknown"
+    machine = {"gpu": torch.cuda.get_device_name(0), "driver": driver, "sm_mhz_before": clock, "sm_mhz_max": most, "commit": commit}
+    record = {**machine, "date": datetime.date.today().isoformat(), "cudnn": torch.backends.cudnn.version(), "tokens": TOKENS, "heads": HEADS, "rows": []}
     print("relative error of O against float64")
     for dim in (64, 128, 256):
         for dtype in (torch.bfloat16, torch.float16):

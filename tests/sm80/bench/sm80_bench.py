@@ -10,10 +10,14 @@ all candidates interleaved. Decode rows print GB/s of K and V instead.
 import argparse
 import ctypes
 import json
-import statistics
+import os
+import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "bench"))
+from gpu_timing import spaced  # noqa: E402
 
 # (batch, seqlen_q, seqlen_k, heads_q, heads_kv, dim, causal)
 PREFILL = [(4, 4096, 4096, 16, 16, dim, causal) for dim in (64, 128, 256) for causal in (False, True)]
@@ -54,25 +58,6 @@ def flash_runner(tensors, causal):
                                                                     enable_gqa=q.shape[1] != k.shape[1])
 
     return run
-
-
-def spaced(runs, repeats):
-    """Median seconds per call of each runner."""
-    for run in runs:
-        for _ in range(2):
-            run()
-    torch.cuda.synchronize()
-    events = [[] for _ in runs]
-    for _ in range(repeats):
-        for i, run in enumerate(runs):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(200_000)
-            begin.record()
-            run()
-            end.record()
-            events[i].append((begin, end))
-        torch.cuda.synchronize()
-    return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
 
 
 def main():

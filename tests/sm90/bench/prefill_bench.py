@@ -10,11 +10,14 @@ The `FA3/cuDNN` column of the table is not measured here: it is the ratio record
 import argparse
 import ctypes
 import json
-import statistics
-import subprocess
+import os
+import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "bench"))
+from gpu_timing import smi, spaced, sustained  # noqa: E402
 
 # Head dim -> (batch, seqlen, heads_q, heads_kv, causal): FA3 over cuDNN as recorded on an H200 with cuDNN 9.19.
 FA3_OVER_CUDNN = {128: {
@@ -86,54 +89,6 @@ def cudnn_runner(q, k, v, causal):
     return run
 
 
-def spin():
-    torch.cuda._sleep(400_000)
-
-
-def spaced(runs, repeats):
-    """Median seconds per call of each runner, calls of all runners interleaved."""
-    for run in runs:
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    events = [[] for _ in runs]
-    for _ in range(repeats):
-        for i, run in enumerate(runs):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            spin()
-            begin.record()
-            run()
-            end.record()
-            events[i].append((begin, end))
-        torch.cuda.synchronize()
-    return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
-
-
-def sustained(run, seconds):
-    """(seconds per call, SM MHz, watts) of back-to-back calls."""
-    torch.cuda.synchronize()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(10):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    count = max(10, int(seconds / (begin.elapsed_time(end) * 1e-4)))
-    begin.record()
-    for _ in range(count // 2):
-        run()
-    middle = torch.cuda.Event(enable_timing=True)
-    middle.record()
-    for _ in range(count // 2):
-        run()
-    end.record()
-    middle.synchronize()
-    query = subprocess.run(["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits"],
-                           capture_output=True, text=True, check=False).stdout.strip().split("\n")[0].split(",")
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / (2 * (count // 2)), float(query[0]), float(query[1])
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shim")
@@ -150,8 +105,7 @@ def main():
     shim = Shim(options.shim)
     variants = [name for name in options.variants.split(",") if name]
     properties = torch.cuda.get_device_properties(0)
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"],
-                            capture_output=True, text=True, check=False).stdout.strip()
+    driver = "{}, {} W".format(*smi("driver_version,power.limit"))
     record = {"gpu": properties.name, "driver_and_power_limit": driver, "cuda": torch.version.cuda,
               "cudnn": torch.backends.cudnn.version(), "dtype": options.dtype, "head_dim": options.head_dim,
               "method": f"CUDA events, median of {options.repeats}, interleaved, short spin between", "rows": []}
@@ -179,9 +133,10 @@ def main():
                f"{tflops[0] / tflops[1] / fa3_over_cudnn:.3f} | " + " ".join(f"{n} {x:.1f}" for n, x in zip(built, tflops[2:]))
         if options.seconds_sustained > 0:
             for name, run in zip(["contract", "cudnn"] + built, runs):
-                seconds, mhz, watts = sustained(run, options.seconds_sustained)
-                row[f"sustained_{name}"] = {"tflops": round(flops / seconds * 1e-12, 1), "sm_mhz": mhz, "watts": watts}
-                text += f" | {name} {flops / seconds * 1e-12:.0f} @{mhz:.0f}MHz {watts:.0f}W"
+                result = sustained(run, options.seconds_sustained)
+                speed = flops / result.pop("seconds") * 1e-12
+                row[f"sustained_{name}"] = {"tflops": round(speed, 1), **result}
+                text += f" | {name} {speed:.0f} @{result['sm_mhz']}MHz {result['watts']}W"
         print(text + f" | diff to cudnn {error:.1e}", flush=True)
         record["rows"].append(row)
     if options.json:

@@ -1,0 +1,57 @@
+"""How the GPU benchmarks take times: single calls with a spin between them, or back to back; clocks from nvidia-smi."""
+
+import statistics
+import subprocess
+
+import torch
+
+
+def spaced(runs, repeats):
+    """Median seconds per call of each runner, calls of all runners interleaved."""
+    for run in runs:
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    events = [[] for _ in runs]
+    for _ in range(repeats):
+        for i, run in enumerate(runs):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(400_000)
+            begin.record()
+            run()
+            end.record()
+            events[i].append((begin, end))
+        torch.cuda.synchronize()
+    return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
+
+
+def smi(fields):
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().split("\n")
+    except FileNotFoundError:
+        return ["unknown"] * len(fields.split(","))
+    return [item.strip() for item in lines[0].split(",")]
+
+
+def sustained(run, seconds):
+    """Seconds per call, SM MHz and watts of back-to-back calls; clock and power are read while the second half runs."""
+    torch.cuda.synchronize()
+    begin, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
+    begin.record()
+    for _ in range(10):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    half = max(5, int(seconds / (begin.elapsed_time(end) * 1e-4)) // 2)
+    begin.record()
+    for _ in range(half):
+        run()
+    middle.record()
+    for _ in range(half):
+        run()
+    end.record()
+    middle.synchronize()
+    clock, power = smi("clocks.sm,power.draw")
+    torch.cuda.synchronize()
+    return {"seconds": begin.elapsed_time(end) * 1e-3 / (2 * half), "sm_mhz": clock, "watts": power}
