@@ -20,7 +20,7 @@ enum class Arithmetic {
 };
 
 inline constexpr int32_t kBlockKeys = 16;         // a k16 block of R6 and R7, and the k16 step of R1
-inline constexpr int32_t kChunkKeys = 1024;       // C of R0, R8
+inline constexpr int32_t kChunkKeys = 2048;       // C of R0, R8
 inline constexpr int32_t kSuperchunkChunks = 16;  // R8
 inline constexpr float kLazyThreshold = 8.0F;     // T of R3
 inline constexpr int32_t kMaxHeadDim = 1024;      // largest head dim that has a plan
