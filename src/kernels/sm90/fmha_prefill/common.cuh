@@ -60,7 +60,7 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    tile_ring().init(kTileSlots, kConsumers);
+    tile_ring().init(kTileSlots, 2 * kConsumers);  // the consumers and the threads that feed their Q
     barrier_init_fence();
   }
 

@@ -159,11 +159,11 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       const bool last = j + 1 == tiles;
       if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {
         const Batch head = fetch(continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         close_rows(f);
         put_away(f, head, warpgroup, chunk, last);
       } else {
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         if (last) {
           close_rows(f);
         }

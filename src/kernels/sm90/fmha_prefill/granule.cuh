@@ -29,6 +29,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
 
+  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish;
+
   // Everything a thread carries from granule to granule.
   struct Fragments {
     float s[kScores];            // S, then p
@@ -144,11 +147,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
     add_sums(f.rows, rescale, sums);
   }
 
+  // One thread, no further S of this tile: its Q may be replaced by the next one's.
+  __device__ __forceinline__ void release_query(int warpgroup) const {
+    q_ring(warpgroup).release(RingPosition<1>{});
+  }
+
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, int tiles, const Position& at, bool leader) const {
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
+                                           bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     if (leader) {
       k_ring().release(at);
+      if (kEarlyQuery && j + 1 == tiles) {
+        release_query(warpgroup);
+      }
     }
     if (j + 1 < tiles) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
@@ -259,11 +271,11 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});  // the producer may load the next tile's Q
-      }
       index = opaque(index);  // the tile is worked out again rather than kept in registers
       const QueryTile query = own_tile(index, warpgroup);
+      if ((!kEarlyQuery || own_tiles(query) == 0) && thread() == 0) {
+        release_query(warpgroup);
+      }
       const QueryTile whole = Base::tile(index);
       skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
       self.finish(f, warpgroup, query);

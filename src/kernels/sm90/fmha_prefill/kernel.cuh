@@ -31,8 +31,13 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
   __syncthreads();
   if (warpgroup == 0) {
     give_registers<kSchedule.producer_registers>();
-    if (threadIdx.x == 0) {
-      PrefillProducer<Tag>{common}.produce();
+    const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
+    if (threadIdx.x % 32 == 0) {
+      if (warp == 0) {
+        PrefillProducer<Tag>{common}.produce();
+      } else if (warp <= kSchedule.consumer_warpgroups) {
+        PrefillProducer<Tag>{common}.produce_queries(warp - 1);
+      }
     }
   } else {
     take_registers<kSchedule.consumer_registers>();
