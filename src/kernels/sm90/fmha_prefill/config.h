@@ -30,6 +30,7 @@ struct PrefillSchedule {
   int producer_registers;   // per thread, after reallocation
   int consumer_registers;
   bool general_finish = false;  // sinks, O in fp32, un-normalised states (general_finish.cuh)
+  bool timeline = false;        // time stamps of what the consumers do (timeline.cuh), for debugging
 };
 
 inline constexpr int kWarpgroupRows = 64;
@@ -78,7 +79,8 @@ struct PrefillLayout {
   static constexpr int kTileSlots = 2;  // query tiles handed to the consumers ahead of time
   static constexpr int kBarrierCount = 2 * kSchedule.consumer_warpgroups + 4 * kSchedule.stages + 2 * kTileSlots;
   static constexpr int kTiles = kBarriers + 8 * kBarrierCount;
-  static constexpr int kBytes = kTiles + 4 * kTileSlots;
+  static constexpr int kTimeline = kTiles + 4 * kTileSlots;  // stamps so far, of each consumer
+  static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
   static_assert(4 * kChainShared >= std::min(least_chain_shared(kNumbers.head_dim), kNumbers.head_dim / 2),
@@ -110,6 +112,8 @@ struct TileOrder {
   int total;
 };
 
+inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
+
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
 struct PrefillArguments {
   CUtensorMap q_map;  // box (64 tokens, 64 dims)
@@ -134,6 +138,7 @@ struct PrefillArguments {
   tessera_row_scalars row_max, row_sum;  // m - b and l of R9
   const float* sinks;                    // per query head, or null
   bool wide_output, unnormalized;
+  uint2* timeline;  // (block, consumer, kTimelineStamps) of (event, clock); kernels with a timeline only
 };
 
 }  // namespace tessera::sm90

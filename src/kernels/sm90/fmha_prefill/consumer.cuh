@@ -133,6 +133,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       }
       if (chunk_ends) {
         store_chunk(f, warpgroup, chunk, j + 1 == tiles);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
     }

@@ -162,6 +162,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
         multiply(f, warpgroup, j, tiles, at, leader);
         close_rows(f);
         put_away(f, head, warpgroup, chunk, last);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       } else {
         multiply(f, warpgroup, j, tiles, at, leader);
         if (last) {

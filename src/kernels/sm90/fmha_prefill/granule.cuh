@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_prefill/common.cuh"
 #include "kernels/sm90/fmha_prefill/general_finish.cuh"
+#include "kernels/sm90/fmha_prefill/timeline.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -130,10 +131,12 @@ struct PrefillGranules : PrefillCommon<Tag> {
 #pragma unroll 1
     while (true) {
       start_scores(f, warpgroup, uniform(at.stage()));
+      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
       const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
         mask_and_move(f, j, first_row, first_masked, rescale);
@@ -145,6 +148,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
       redo = true;
     }
     add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
   }
 
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
@@ -156,6 +160,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
                                            bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
       if (kEarlyQuery && j + 1 == tiles) {
@@ -167,6 +172,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     wgmma_wait<0>();
     pin_registers(f.o);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
     if (leader) {
       v_ring().release(at);
     }
@@ -258,10 +264,12 @@ struct PrefillGranules : PrefillCommon<Tag> {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
     for (int index = take_tile(warpgroup, 0); index < args.order.total;
          index = take_tile(warpgroup, at.use >> kRoundShift)) {
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
       Fragments f;
       f.rows.clear();
       f.closed.clear();
       q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
       if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
         self.attend(f, warpgroup, query, at);
       } else {
@@ -278,7 +286,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
       }
       const QueryTile whole = Base::tile(index);
       skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
+      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
       self.finish(f, warpgroup, query);
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
       at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
     }
     if (thread() == 0) {

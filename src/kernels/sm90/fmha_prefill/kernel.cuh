@@ -27,6 +27,11 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
       prefetch_map(&args.o_map);
     }
     common.init_barriers();
+    if constexpr (kSchedule.timeline) {
+      for (int w = 0; w < kSchedule.consumer_warpgroups; ++w) {
+        store_shared(common.shared + PrefillLayout<Tag>::kTimeline + 4 * w, 0);
+      }
+    }
   }
   __syncthreads();
   if (warpgroup == 0) {
