@@ -17,6 +17,17 @@ struct QueryTile {
   int rows;
   int head;
   int batch;
+  int granules;  // that any of the rows sees; -1: no tile, the block is done
+
+  // Through shared memory, which is aligned to 16 bytes.
+  __device__ __forceinline__ void store(uint32_t address) const {
+    store_shared(address, make_int4(first_row, rows, head, batch));
+    store_shared(address + 16, granules);
+  }
+  __device__ __forceinline__ static QueryTile load(uint32_t address) {
+    const int4 x = load_shared_int4(address);
+    return {x.x, x.y, x.z, x.w, load_shared(address + 16)};
+  }
 };
 
 template <class Tag>
@@ -47,12 +58,14 @@ struct PrefillCommon {
     const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 16 * kSchedule.stages;
     return {base, base + 8 * kSchedule.stages};
   }
-  // Indices of query tiles.
+  // Query tiles, from the producer to the consumers and to the threads that feed their Q.
   __device__ __forceinline__ Ring tile_ring() const {
     const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 32 * kSchedule.stages;
     return {base, base + 8 * kTileSlots};
   }
-  __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const { return shared + Layout::kTiles + 4 * stage; }
+  __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const {
+    return shared + Layout::kTiles + kTileSlotBytes * stage;
+  }
 
   __device__ __forceinline__ void init_barriers() const {
     for (int w = 0; w < kConsumers; ++w) {
@@ -60,15 +73,18 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    tile_ring().init(kTileSlots, 2 * kConsumers);  // the consumers and the threads that feed their Q
+    tile_ring().init(kTileSlots, 2 * kConsumers);
     barrier_init_fence();
   }
 
-  // Tile `index` of the launch's order, index < args.order.total.
+  // Tile `index` of the launch's order.
   __device__ __forceinline__ QueryTile tile(int index) const {
     const TileOrder& order = args.order;
     int pair;
     QueryTile query;
+    if (index >= order.total) {
+      return {0, 0, 0, 0, -1};
+    }
     if (index < order.tall) {
       const int per_section = order.section_heads * order.query_tiles;
       const int section = index / per_section;
@@ -86,6 +102,7 @@ struct PrefillCommon {
     }
     query.head = pair % args.heads_q;
     query.batch = pair / args.heads_q;
+    query.granules = key_tiles(query.first_row, query.rows);
     return query;
   }
 

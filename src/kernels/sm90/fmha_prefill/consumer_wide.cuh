@@ -13,7 +13,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
@@ -148,7 +148,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
   // in f, unless it is in_memory().
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
+    const int tiles = query.granules;
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
@@ -178,7 +178,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     if (query.first_row >= args.seqlen_q) {
       return;
     }
-    const int last = max(0, own_tiles(query) - 1) / kChunkTiles;
+    const int last = max(0, query.granules - 1) / kChunkTiles;
     const bool chained = in_memory(last);
     const Before chunks =
         chain_before(continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);

@@ -26,7 +26,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
-  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
+  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots (8).
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
 
@@ -47,16 +47,18 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // First of a thread's two rows within its warpgroup; the other is 8 further.
   __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-  // The index of this block's tile number `round`.
-  __device__ __forceinline__ int take_tile(int warpgroup, uint32_t round) const {
-    const TilePosition at{round};
-    Base::tile_ring().wait_full(at);
-    const int index = load_shared(Base::tile_slot(at.stage()));
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have read it
+  // This block's tile number `round`, which stays in its slot until release_tile().
+  __device__ __forceinline__ QueryTile tile_of(uint32_t round) const {
+    QueryTile tile = QueryTile::load(Base::tile_slot(TilePosition{round}.stage()));
+    tile.granules = uniform(tile.granules);
+    return tile;
+  }
+  // All threads of the warpgroup have read it for the last time.
+  __device__ __forceinline__ void release_tile(int warpgroup, uint32_t round) const {
+    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (thread() == 0) {
-      Base::tile_ring().release(at);
+      Base::tile_ring().release(TilePosition{round});
     }
-    return uniform(index);
   }
 
   // ---------------------------------------------------------------- matrix work
@@ -230,15 +232,13 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_tile(int index, int warpgroup) const {
-    QueryTile query = Base::tile(index);
-    const int first_row = query.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < query.rows && first_row >= 0;
-    query.first_row = any ? first_row : args.seqlen_q;
-    return query;
-  }
-  __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
-    return key_tiles(query.first_row, kWarpgroupRows);
+  __device__ __forceinline__ QueryTile own_rows(const QueryTile& tile, int warpgroup) const {
+    QueryTile own = tile;
+    const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
+    const bool any = warpgroup * kWarpgroupRows < tile.rows && first_row >= 0;
+    own.first_row = any ? uniform(first_row) : args.seqlen_q;
+    own.granules = key_tiles(own.first_row, kWarpgroupRows);
+    return own;
   }
 
   // Granules that only other rows of the block see.
@@ -262,16 +262,21 @@ struct PrefillGranules : PrefillCommon<Tag> {
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    for (int index = take_tile(warpgroup, 0); index < args.order.total;
-         index = take_tile(warpgroup, at.use >> kRoundShift)) {
+    while (true) {
+      const uint32_t round = at.use >> kRoundShift;
+      Base::tile_ring().wait_full(TilePosition{round});
+      const QueryTile tile = tile_of(round);
+      if (tile.granules < 0) {
+        break;
+      }
       stamp<Tag>(*this, warpgroup, Event::kTileTaken);
       Fragments f;
       f.rows.clear();
       f.closed.clear();
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
+      q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
       stamp<Tag>(*this, warpgroup, Event::kQueryThere);
-      if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
-        self.attend(f, warpgroup, query, at);
+      if (const QueryTile own = own_rows(tile, warpgroup); own.granules > 0) {
+        self.attend(f, warpgroup, own, at);
       } else {
 #pragma unroll
         for (float& o : f.o) {
@@ -279,15 +284,16 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      index = opaque(index);  // the tile is worked out again rather than kept in registers
-      const QueryTile query = own_tile(index, warpgroup);
-      if ((!kEarlyQuery || own_tiles(query) == 0) && thread() == 0) {
+      // Read again rather than kept in registers.
+      const QueryTile whole = tile_of(at.use >> kRoundShift);
+      const QueryTile own = own_rows(whole, warpgroup);
+      if ((!kEarlyQuery || own.granules == 0) && thread() == 0) {
         release_query(warpgroup);
       }
-      const QueryTile whole = Base::tile(index);
-      skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
+      skip(warpgroup, own.granules, whole.granules, at);
+      release_tile(warpgroup, at.use >> kRoundShift);
       stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
-      self.finish(f, warpgroup, query);
+      self.finish(f, warpgroup, own);
       stamp<Tag>(*this, warpgroup, Event::kTileDone);
       at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
     }
