@@ -18,17 +18,22 @@ struct QueryTile {
   int head;
   int batch;
   int granules;  // that any of the rows sees; -1: no tile, the block is done
-
-  // Through shared memory, which is aligned to 16 bytes.
-  __device__ __forceinline__ void store(uint32_t address) const {
-    store_shared(address, make_int4(first_row, rows, head, batch));
-    store_shared(address + 16, granules);
-  }
-  __device__ __forceinline__ static QueryTile load(uint32_t address) {
-    const int4 x = load_shared_int4(address);
-    return {x.x, x.y, x.z, x.w, load_shared(address + 16)};
-  }
 };
+
+// A QueryTile in shared memory, and what of it each consumer sees: (first_row, rows, head, batch), granules, granules
+// of the rows of consumers 0, 1, 2.
+static_assert(kTileSlotBytes == 32 && most_consumers(64) <= 3);
+__device__ __forceinline__ void store_tile(uint32_t slot, const QueryTile& tile) {
+  store_shared(slot, make_int4(tile.first_row, tile.rows, tile.head, tile.batch));
+  store_shared(slot + 16, tile.granules);
+}
+__device__ __forceinline__ QueryTile load_tile(uint32_t slot) {
+  const int4 x = load_shared_int4(slot);
+  return {x.x, x.y, x.z, x.w, load_shared(slot + 16)};
+}
+__device__ __forceinline__ uint32_t own_granules_slot(uint32_t slot, int consumer) {
+  return slot + 20 + 4 * consumer;
+}
 
 template <class Tag>
 struct PrefillCommon {
@@ -104,6 +109,13 @@ struct PrefillCommon {
     query.batch = pair / args.heads_q;
     query.granules = key_tiles(query.first_row, query.rows);
     return query;
+  }
+
+  // The rows of one consumer, none if the sequence has no such rows.
+  __device__ __forceinline__ QueryTile own_rows(const QueryTile& tile, int consumer) const {
+    const int first_row = tile.first_row + consumer * kWarpgroupRows;
+    const bool any = consumer * kWarpgroupRows < tile.rows && first_row >= 0;
+    return {any ? first_row : args.seqlen_q, kWarpgroupRows, tile.head, tile.batch, 0};
   }
 
   // R2: keys [0, key_limit) are visible to the query row.

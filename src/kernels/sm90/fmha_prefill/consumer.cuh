@@ -111,13 +111,13 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 
   // One granule after the other; the other warpgroups multiply while this one computes weights.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = query.granules;
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
+    for (int j = 0;; ++j) {
       weigh(f, warpgroup, j, query.first_row, first_masked, at);
+      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
       const int chunk = j / kChunkTiles;
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
       if (chunk_ends && continues(chunk)) {
@@ -136,6 +136,9 @@ struct PrefillConsumer : PrefillGranules<Tag> {
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
+      if (j + 1 == tiles) {
+        break;
+      }
     }
   }
 

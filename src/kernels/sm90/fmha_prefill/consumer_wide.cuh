@@ -148,7 +148,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
   // in f, unless it is in_memory().
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = query.granules;
+    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0

@@ -33,6 +33,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
   static constexpr bool kEarlyQuery = !kSchedule.general_finish;
 
+  __device__ __forceinline__ static uint32_t round_of(const Position& at) { return at.use >> kRoundShift; }
+
   // Everything a thread carries from granule to granule.
   struct Fragments {
     float s[kScores];            // S, then p
@@ -47,11 +49,14 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // First of a thread's two rows within its warpgroup; the other is 8 further.
   __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-  // This block's tile number `round`, which stays in its slot until release_tile().
+  // This block's tile number `round`, which stays in its slot until release_tile(). It is read there at every use
+  // rather than kept in registers.
   __device__ __forceinline__ QueryTile tile_of(uint32_t round) const {
-    QueryTile tile = QueryTile::load(Base::tile_slot(TilePosition{round}.stage()));
-    tile.granules = uniform(tile.granules);
-    return tile;
+    return load_tile(Base::tile_slot(TilePosition{round}.stage()));
+  }
+  // Granules that the consumer's rows of it see.
+  __device__ __forceinline__ int own_granules(int warpgroup, uint32_t round) const {
+    return uniform(load_shared(own_granules_slot(Base::tile_slot(TilePosition{round}.stage()), warpgroup)));
   }
   // All threads of the warpgroup have read it for the last time.
   __device__ __forceinline__ void release_tile(int warpgroup, uint32_t round) const {
@@ -231,16 +236,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_rows(const QueryTile& tile, int warpgroup) const {
-    QueryTile own = tile;
-    const int first_row = tile.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < tile.rows && first_row >= 0;
-    own.first_row = any ? uniform(first_row) : args.seqlen_q;
-    own.granules = key_tiles(own.first_row, kWarpgroupRows);
-    return own;
-  }
-
   // Granules that only other rows of the block see.
   __device__ __forceinline__ void skip(int warpgroup, int tiles, int ring_tiles, Position& at) const {
 #pragma unroll 1
@@ -263,10 +258,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
     while (true) {
-      const uint32_t round = at.use >> kRoundShift;
+      const uint32_t round = round_of(at);
       Base::tile_ring().wait_full(TilePosition{round});
-      const QueryTile tile = tile_of(round);
-      if (tile.granules < 0) {
+      if (uniform(tile_of(round).granules) < 0) {
         break;
       }
       stamp<Tag>(*this, warpgroup, Event::kTileTaken);
@@ -275,8 +269,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
       f.closed.clear();
       q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
       stamp<Tag>(*this, warpgroup, Event::kQueryThere);
-      if (const QueryTile own = own_rows(tile, warpgroup); own.granules > 0) {
-        self.attend(f, warpgroup, own, at);
+      if (own_granules(warpgroup, round) > 0) {
+        self.attend(f, warpgroup, Base::own_rows(tile_of(round), warpgroup), at);
       } else {
 #pragma unroll
         for (float& o : f.o) {
@@ -284,18 +278,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      // Read again rather than kept in registers.
-      const QueryTile whole = tile_of(at.use >> kRoundShift);
-      const QueryTile own = own_rows(whole, warpgroup);
-      if ((!kEarlyQuery || own.granules == 0) && thread() == 0) {
+      const QueryTile whole = tile_of(round_of(at));
+      const int granules = own_granules(warpgroup, round_of(at));
+      if ((!kEarlyQuery || granules == 0) && thread() == 0) {
         release_query(warpgroup);
       }
-      skip(warpgroup, own.granules, whole.granules, at);
-      release_tile(warpgroup, at.use >> kRoundShift);
+      skip(warpgroup, granules, uniform(whole.granules), at);
+      release_tile(warpgroup, round_of(at));
       stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+      QueryTile own = Base::own_rows(whole, warpgroup);
+      own.granules = granules;
       self.finish(f, warpgroup, own);
       stamp<Tag>(*this, warpgroup, Event::kTileDone);
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
+      at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
     }
     if (thread() == 0) {
       store_wait_read();

@@ -24,7 +24,11 @@ struct PrefillProducer : PrefillCommon<Tag> {
   // Hands the tile to the consumers. It is worked out here once and for all: divisions take hundreds of clocks.
   __device__ __forceinline__ void post_tile(TilePosition& at, const QueryTile& query) const {
     barrier_wait(Base::tile_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
-    query.store(Base::tile_slot(at.stage()));
+    const uint32_t slot = Base::tile_slot(at.stage());
+    store_tile(slot, query);
+    for (int w = 0; w < kConsumers; ++w) {
+      store_shared(own_granules_slot(slot, w), Base::key_tiles(Base::own_rows(query, w).first_row, kWarpgroupRows));
+    }
     barrier_arrive(Base::tile_ring().full + 8 * at.stage());
     at.advance();
   }
@@ -57,7 +61,7 @@ struct PrefillProducer : PrefillCommon<Tag> {
     TilePosition tile_at;
     while (true) {
       Base::tile_ring().wait_full(tile_at);
-      const QueryTile query = QueryTile::load(Base::tile_slot(tile_at.stage()));
+      const QueryTile query = load_tile(Base::tile_slot(tile_at.stage()));
       Base::tile_ring().release(tile_at);
       tile_at.advance();
       if (query.granules < 0) {
