@@ -13,8 +13,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::multiply, Base::close_rows, Base::continues, Base::output;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
@@ -154,7 +154,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
     for (int j = 0; j < tiles; ++j) {
-      Base::template weigh<false>(f, warpgroup, j, query.first_row, first_masked, at);
+      weigh(f, warpgroup, j, query.first_row, first_masked, at);
       const int chunk = j / kChunkTiles;
       const bool last = j + 1 == tiles;
       if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {

@@ -79,7 +79,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
       wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
     }
     wgmma_commit();
-    stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
   }
 
   // Issues O := [O +] P_j V_j (R6).
@@ -128,11 +127,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // Softmax and P of granule j, and its S unless that has been issued (kIssued). Where the maximum cannot be known in
-  // advance (first granule of a chunk, masked granules) R3 is followed literally. Elsewhere the weights are computed
-  // with the maximum so far, and only if their sums do not prove that R3 keeps it, S is computed once more: almost no
-  // granule looks for a maximum.
-  template <bool kIssued>
+  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
+  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
+  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
   __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                         const Position& at) const {
     bool redo = false;
@@ -140,9 +137,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      if constexpr (!kIssued) {
-        start_scores(f, warpgroup, uniform(at.stage()));
-      }
+      start_scores(f, warpgroup, uniform(at.stage()));
+      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
       const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
@@ -157,9 +153,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
         break;
       }
       redo = true;
-      if constexpr (kIssued) {
-        start_scores(f, warpgroup, uniform(at.stage()));
-      }
     }
     add_sums(f.rows, rescale, sums);
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
@@ -260,22 +253,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- tiles
 
-  // This warpgroup's granules of the tile are done: lets go of what is left of it and returns its own rows of it. `at`
-  // moves on to the next tile.
-  __device__ __forceinline__ QueryTile leave_tile(int warpgroup, Position& at) const {
-    const QueryTile whole = tile_of(round_of(at));
-    QueryTile own = Base::own_rows(whole, warpgroup);
-    own.granules = own_granules(warpgroup, round_of(at));
-    if ((!kEarlyQuery || own.granules == 0) && thread() == 0) {
-      release_query(warpgroup);
-    }
-    skip(warpgroup, own.granules, uniform(whole.granules), at);
-    release_tile(warpgroup, round_of(at));
-    stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
-    at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
-    return own;
-  }
-
   // All tiles of the block. `self` has attend() and finish().
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
@@ -301,9 +278,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      const QueryTile own = leave_tile(warpgroup, at);
+      const QueryTile whole = tile_of(round_of(at));
+      const int granules = own_granules(warpgroup, round_of(at));
+      if ((!kEarlyQuery || granules == 0) && thread() == 0) {
+        release_query(warpgroup);
+      }
+      skip(warpgroup, granules, uniform(whole.granules), at);
+      release_tile(warpgroup, round_of(at));
+      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+      QueryTile own = Base::own_rows(whole, warpgroup);
+      own.granules = granules;
       self.finish(f, warpgroup, own);
       stamp<Tag>(*this, warpgroup, Event::kTileDone);
+      at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
     }
     if (thread() == 0) {
       store_wait_read();
