@@ -162,7 +162,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       return;
     }
     float inverse[kRowsPerThread];
-    Base::finish_rows(f.closed, query, t, row, inverse);
+    Base::invert_sums(f.closed, inverse);
     const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
     const uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
     wait_staging(warpgroup);
@@ -185,6 +185,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       }
       store_commit();
     }
+    Base::store_lse(f.closed, query, t, row);
   }
 };
 

@@ -194,7 +194,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       return;
     }
     float inverse[kRowsPerThread];
-    Base::finish_rows(f.closed, query, t, row, inverse);
+    Base::invert_sums(f.closed, inverse);
+    Base::store_lse(f.closed, query, t, row);  // first: after the panels there would be no register for it
     finish_panels<0>(f, chunks, chained, inverse, warpgroup, query);
     finish_panels<Layout::kChainPanels>(f, chunks, chained, inverse, warpgroup, query);
   }

@@ -220,19 +220,24 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
   }
-  // R9: a row's part of `finish`: LSE, and 1 / l in `inverse`. `row` is own_row() of thread t.
-  __device__ __forceinline__ void finish_rows(const StateRows& closed, const QueryTile& query, int t, int row,
-                                              float (&inverse)[kRowsPerThread]) const {
+  // R9: 1 / l of a thread's rows, 0 where no key was visible.
+  __device__ __forceinline__ static void invert_sums(const StateRows& closed, float (&inverse)[kRowsPerThread]) {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      const bool none = closed.m[h] == minus_infinity();
-      inverse[h] = none ? 0.0F : __frcp_rn(closed.l[h]);
-      const int i = query.first_row + row + 8 * h;
-      if (args.lse != nullptr && t % 4 == 0 && i < args.seqlen_q) {
-        args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
-            none ? minus_infinity()
-                 : __fmul_rn(__fadd_rn(soft_log2(closed.l[h]), __fsub_rn(closed.m[h], args.bias)), kLn2);
-      }
+      inverse[h] = closed.m[h] == minus_infinity() ? 0.0F : __frcp_rn(closed.l[h]);
+    }
+  }
+  // R9: LSE. `row` is own_row() of thread t. Better stored after the rows themselves: the fence before their way through
+  // the copy engine waits for these stores as well.
+  __device__ __forceinline__ void store_lse(const StateRows& closed, const QueryTile& query, int t, int row) const {
+    // The four threads of two rows hold the same scalars: the first takes the one row, the second the other.
+    const bool second = t % 4 == 1;
+    const int i = query.first_row + row + (second ? 8 : 0);
+    if (args.lse != nullptr && t % 4 < kRowsPerThread && i < args.seqlen_q) {
+      const float m = second ? closed.m[1] : closed.m[0];
+      const float l = second ? closed.l[1] : closed.l[0];
+      args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
+          m == minus_infinity() ? m : __fmul_rn(__fadd_rn(soft_log2(l), __fsub_rn(m, args.bias)), kLn2);
     }
   }
 
