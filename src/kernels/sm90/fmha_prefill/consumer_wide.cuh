@@ -159,12 +159,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       const bool last = j + 1 == tiles;
       if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {
         const Batch head = fetch(continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, warpgroup, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         close_rows(f);
         put_away(f, head, warpgroup, chunk, last);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       } else {
-        multiply(f, warpgroup, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         if (last) {
           close_rows(f);
         }

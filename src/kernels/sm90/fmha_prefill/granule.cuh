@@ -146,6 +146,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
       stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
+        if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
+          release_query(warpgroup);
+        }
         mask_and_move(f, j, first_row, first_masked, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
@@ -158,19 +161,23 @@ struct PrefillGranules : PrefillCommon<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
   }
 
+  // Whether granule j is the last one of the tile and cannot need its S again: it is masked.
+  __device__ __forceinline__ bool query_goes_early(int warpgroup, int j, int first_masked, const Position& at) const {
+    return kEarlyQuery && j >= first_masked && own_granules(warpgroup, round_of(at)) == j + 1;
+  }
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
   __device__ __forceinline__ void release_query(int warpgroup) const {
     q_ring(warpgroup).release(RingPosition<1>{});
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
-                                           bool leader) const {
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, int first_masked,
+                                           const Position& at, bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && j + 1 == tiles) {
+      if (kEarlyQuery && j + 1 == tiles && j < first_masked) {
         release_query(warpgroup);
       }
     }
@@ -227,8 +234,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
       inverse[h] = closed.m[h] == minus_infinity() ? 0.0F : __frcp_rn(closed.l[h]);
     }
   }
-  // R9: LSE. `row` is own_row() of thread t. Better stored after the rows themselves: the fence before their way through
-  // the copy engine waits for these stores as well.
+  // R9: LSE. `row` is own_row() of thread t. Better stored after the rows themselves: the fence before their way
+  // through the copy engine waits for these stores as well.
   __device__ __forceinline__ void store_lse(const StateRows& closed, const QueryTile& query, int t, int row) const {
     // The four threads of two rows hold the same scalars: the first takes the one row, the second the other.
     const bool second = t % 4 == 1;
