@@ -136,6 +136,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       }
       at.advance();
     }
+    Base::release_query(warpgroup);
   }
 
   // R9: f.o and f.closed -> O and LSE.

@@ -188,6 +188,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
         put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, false);
       }
     }
+    Base::release_query(warpgroup);
     v_ring().wait_full(at);  // producer: the last V
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     const int chunk = j / kChunkTiles;

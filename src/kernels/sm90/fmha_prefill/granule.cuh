@@ -230,6 +230,13 @@ struct PrefillGranules : PrefillCommon<Tag> {
     return key_tiles(query.first_row, kWarpgroupRows);
   }
 
+  // The producer may load the next tile's Q.
+  __device__ __forceinline__ void release_query(int warpgroup) const {
+    if (thread() == 0) {
+      q_ring(warpgroup).release(RingPosition<1>{});
+    }
+  }
+
   // Granules that only other rows of the block see.
   __device__ __forceinline__ void skip(int warpgroup, int tiles, int ring_tiles, Position& at) const {
 #pragma unroll 1
@@ -247,7 +254,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- tiles
 
-  // All tiles of the block. `self` has attend() and finish().
+  // All tiles of the block. `self` has attend(), which lets go of Q, and finish().
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
@@ -265,9 +272,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
           o = 0.0F;
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
-      }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});  // the producer may load the next tile's Q
+        release_query(warpgroup);
       }
       index = opaque(index);  // the tile is worked out again rather than kept in registers
       const QueryTile query = own_tile(index, warpgroup);

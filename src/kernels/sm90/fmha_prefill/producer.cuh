@@ -32,7 +32,7 @@ struct PrefillProducer : PrefillCommon<Tag> {
   __device__ __forceinline__ void produce() const {
     RingPosition<1> q_at;
     TilePosition tile_at;
-    Position at;  // K and V advance together
+    Position at;  // of V; K is at most one use ahead
     int index = static_cast<int>(blockIdx.x);
     post_tile(tile_at, index);
     while (index < args.order.total) {
@@ -41,17 +41,26 @@ struct PrefillProducer : PrefillCommon<Tag> {
       const QueryTile query = Base::tile(index);
       const int tiles = Base::key_tiles(query.first_row, query.rows);
       const int head_kv = query.head / args.group;
+      // K runs kAhead granules before V: consumers let go of them in this order.
+      constexpr int kAhead = Layout::kWide ? 1 : 0;
+      Position k_at = at;
 #pragma unroll 1
-      for (int j = 0; j < tiles; ++j, at.advance()) {
-        load_kv(Base::k_ring().begin_fill(at, Layout::kKvBytes), &args.k_map, Layout::kK, at.stage(), j, head_kv,
-                query.batch);
+      for (int j = 0; j < tiles + kAhead; ++j) {
+        if (j < tiles) {
+          load_kv(Base::k_ring().begin_fill(k_at, Layout::kKvBytes), &args.k_map, Layout::kK, k_at.stage(), j, head_kv,
+                  query.batch);
+          k_at.advance();
+        }
         if (j == 0) {
           load_q(query, q_at);
         }
-        load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
-                query.batch);
+        if (j >= kAhead) {
+          load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j - kAhead,
+                  head_kv, query.batch);
+          at.advance();
+        }
       }
-      if (tiles == 0) {
+      if (tiles + kAhead == 0) {
         load_q(query, q_at);  // not needed, but consumers count tiles, not Qs
       }
       q_at.advance();
