@@ -11,11 +11,9 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::continues;
+  using Base::multiply, Base::close_rows, Base::continues;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
-
-  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
   // Thread-private float4 i of the chain memory.
   __device__ __forceinline__ float4* chain_shared(int warpgroup) const {
@@ -109,34 +107,88 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
   }
 
-  // One granule after the other; the other warpgroups multiply while this one computes weights.
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+  // One granule after the other, S of the first one in flight; the other warpgroups multiply while this one computes
+  // weights.
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, int first_row, Position& at) const {
+    const int first_masked = key_limit(first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
-    k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
-      weigh(f, warpgroup, j, query.first_row, first_masked, at);
+    for (int j = 0;; ++j) {
+      Base::template weigh<true>(f, warpgroup, j, first_row, first_masked, at);
+      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
       const int chunk = j / kChunkTiles;
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
       if (chunk_ends && continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
         store_chunk(f, warpgroup, chunk, j + 1 == tiles);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
+      if (j + 1 == tiles) {
+        break;
+      }
+      Base::start_scores(f, warpgroup, uniform(at.stage()));
     }
-    Base::release_query(warpgroup);
+  }
+
+  // Waits for the block's next tile and issues S of its first granule. False: there is no further tile. S is issued
+  // even where there is no tile or no granule, from whatever lies in the stage, and not used: ptxas lets S be in flight
+  // over the store of the finished rows only if it is on every path.
+  __device__ __forceinline__ bool begin_tile(Fragments& f, int warpgroup, const Position& at) const {
+    const uint32_t round = Base::round_of(at);
+    Base::tile_ring().wait_full(typename Base::TilePosition{round});
+    const bool any = uniform(Base::tile_of(round).granules) >= 0;
+    if (any) {
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
+      Base::q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
+      if (Base::own_granules(warpgroup, round) > 0) {
+        k_ring().wait_full(at);  // producer: K_0
+      }
+    }
+    Base::start_scores(f, warpgroup, uniform(at.stage()));
+    return any;
+  }
+
+  // All tiles of the block. The finished rows of one are stored in the shadow of the first S of the next.
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
+    Fragments f;
+    bool more = begin_tile(f, warpgroup, at);
+#pragma unroll 1
+    while (more) {
+      f.rows.clear();
+      f.closed.clear();
+      if (Base::own_granules(warpgroup, Base::round_of(at)) > 0) {
+        attend(f, warpgroup, Base::own_rows(Base::tile_of(Base::round_of(at)), warpgroup).first_row, at);
+      } else {
+        wgmma_wait<0>();
+        pin_registers(f.s);
+#pragma unroll
+        for (float& o : f.o) {
+          o = 0.0F;
+        }
+        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
+      }
+      const QueryTile own = Base::leave_tile(warpgroup, at);
+      more = begin_tile(f, warpgroup, at);
+      finish(f, warpgroup, own);
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
+    }
+    wgmma_wait<0>();
+    if (thread() == 0) {
+      store_wait_read();
+    }
   }
 
   // R9: f.o and f.closed -> O and LSE.
@@ -160,22 +212,25 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     }
     float inverse[kRowsPerThread];
     Base::finish_rows(f.closed, query, t, row, inverse);
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    uint8_t* const staging = shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes;
+    const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
+    const uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
     wait_staging(warpgroup);
 #pragma unroll
     for (int i = 0; i < kOutputs; i += 2) {
       const int h = i / 2 % 2;
       const uint32_t pair = finish_pair<kElement>(__fmul_rn(f.o[i], inverse[h]), __fmul_rn(f.o[i + 1], inverse[h]));
-      const int column = i / 4 * 8 + t % 4 * 2;
-      *reinterpret_cast<uint32_t*>(staging + swizzled_offset(kWarpgroupRows, row + 8 * h, column)) = pair;
+      // The piece's place in its row is all that the swizzle changes; eight rows further it is the same.
+      const int piece = i / 4 % (kPanelColumns / 8);
+      store_shared((first ^ static_cast<uint32_t>(piece << 4)) +
+                       i / 4 / (kPanelColumns / 8) * panel_bytes(kWarpgroupRows) + h * kSwizzleBytes,
+                   static_cast<int>(pair));
     }
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        store_box(&args.o_map, shared_address(staging) + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns,
-                  query.first_row, query.head, query.batch);
+        store_box(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query.first_row,
+                  query.head, query.batch);
       }
       store_commit();
     }

@@ -13,9 +13,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
   using Base::close_rows, Base::continues, Base::output;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
@@ -149,7 +149,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // Granule after granule, S of the next one issued before P V of the current one: the weights of the next granule are
   // computed in the shadow of P V. The last chunk is left in f, unless it is in_memory().
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
+    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
@@ -167,8 +167,10 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
       v_ring().wait_full(at);  // producer: V_j
       start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+      stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
       at.advance();
       wgmma_wait<1>();  // S of granule j + 1
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       const bool chunk_ends = (j + 1) % kChunkTiles == 0;
       if (chunk_ends) {
         close_rows(f);
@@ -177,8 +179,10 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       if (leader) {
         k_ring().release(at);
       }
+      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
       wgmma_wait<0>();  // P V of granule j
       pin_registers(f.o);
+      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
       if (leader) {
         v_ring().release(Position{at.use - 1});
       }
@@ -186,9 +190,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       if (chunk_ends) {
         const int chunk = j / kChunkTiles;
         put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, false);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
     }
-    Base::release_query(warpgroup);
+    if (Base::kEarlyQuery && leader) {
+      Base::release_query(warpgroup);
+    }
     v_ring().wait_full(at);  // producer: the last V
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     const int chunk = j / kChunkTiles;
@@ -245,7 +252,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     if (query.first_row >= args.seqlen_q) {
       return;
     }
-    const int last = max(0, own_tiles(query) - 1) / kChunkTiles;
+    const int last = max(0, query.granules - 1) / kChunkTiles;
     const bool chained = in_memory(last);
     const Before chunks =
         chain_before(continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);

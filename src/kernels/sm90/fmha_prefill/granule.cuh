@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_prefill/common.cuh"
 #include "kernels/sm90/fmha_prefill/general_finish.cuh"
+#include "kernels/sm90/fmha_prefill/timeline.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -25,9 +26,14 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
-  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
+  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots (8).
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
+
+  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish;
+
+  __device__ __forceinline__ static uint32_t round_of(const Position& at) { return at.use >> kRoundShift; }
 
   // Everything a thread carries from granule to granule.
   struct Fragments {
@@ -43,16 +49,21 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // First of a thread's two rows within its warpgroup; the other is 8 further.
   __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-  // The index of this block's tile number `round`.
-  __device__ __forceinline__ int take_tile(int warpgroup, uint32_t round) const {
-    const TilePosition at{round};
-    Base::tile_ring().wait_full(at);
-    const int index = load_shared(Base::tile_slot(at.stage()));
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have read it
+  // This block's tile number `round`, which stays in its slot until release_tile(). It is read there at every use
+  // rather than kept in registers.
+  __device__ __forceinline__ QueryTile tile_of(uint32_t round) const {
+    return load_tile(Base::tile_slot(TilePosition{round}.stage()));
+  }
+  // Granules that the consumer's rows of it see.
+  __device__ __forceinline__ int own_granules(int warpgroup, uint32_t round) const {
+    return uniform(load_shared(own_granules_slot(Base::tile_slot(TilePosition{round}.stage()), warpgroup)));
+  }
+  // All threads of the warpgroup have read it for the last time.
+  __device__ __forceinline__ void release_tile(int warpgroup, uint32_t round) const {
+    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (thread() == 0) {
-      Base::tile_ring().release(at);
+      Base::tile_ring().release(TilePosition{round});
     }
-    return uniform(index);
   }
 
   // ---------------------------------------------------------------- matrix work
@@ -68,6 +79,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
       wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
     }
     wgmma_commit();
+    stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
   }
 
   // Issues O := [O +] P_j V_j (R6).
@@ -123,9 +135,11 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
-  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
-  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
+  // Softmax and P of granule j, and its S unless that has been issued (kIssued). Where the maximum cannot be known in
+  // advance (first granule of a chunk, masked granules) R3 is followed literally. Elsewhere the weights are computed
+  // with the maximum so far, and only if their sums do not prove that R3 keeps it, S is computed once more: almost no
+  // granule looks for a maximum.
+  template <bool kIssued>
   __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                         const Position& at) const {
     bool redo = false;
@@ -133,11 +147,14 @@ struct PrefillGranules : PrefillCommon<Tag> {
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      start_scores(f, warpgroup, uniform(at.stage()));
+      if constexpr (!kIssued) {
+        start_scores(f, warpgroup, uniform(at.stage()));
+      }
       const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
         mask_and_move(f, j, first_row, first_masked, rescale);
@@ -147,21 +164,36 @@ struct PrefillGranules : PrefillCommon<Tag> {
         break;
       }
       redo = true;
+      if constexpr (kIssued) {
+        start_scores(f, warpgroup, uniform(at.stage()));
+      }
     }
     add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+
+  // One thread, no further S of this tile: its Q may be replaced by the next one's.
+  __device__ __forceinline__ void release_query(int warpgroup) const {
+    q_ring(warpgroup).release(RingPosition<1>{});
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, int tiles, const Position& at, bool leader) const {
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
+                                           bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
+      if (kEarlyQuery && j + 1 == tiles) {
+        release_query(warpgroup);
+      }
     }
     if (j + 1 < tiles) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
     pin_registers(f.o);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
     if (leader) {
       v_ring().release(at);
     }
@@ -218,25 +250,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_tile(int index, int warpgroup) const {
-    QueryTile query = Base::tile(index);
-    const int first_row = query.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < query.rows && first_row >= 0;
-    query.first_row = any ? first_row : args.seqlen_q;
-    return query;
-  }
-  __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
-    return key_tiles(query.first_row, kWarpgroupRows);
-  }
-
-  // The producer may load the next tile's Q.
-  __device__ __forceinline__ void release_query(int warpgroup) const {
-    if (thread() == 0) {
-      q_ring(warpgroup).release(RingPosition<1>{});
-    }
-  }
-
   // Granules that only other rows of the block see.
   __device__ __forceinline__ void skip(int warpgroup, int tiles, int ring_tiles, Position& at) const {
 #pragma unroll 1
@@ -254,32 +267,50 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- tiles
 
-  // All tiles of the block. `self` has attend(), which lets go of Q, and finish().
+  // This warpgroup's granules of the tile are done: lets go of what is left of it and returns its own rows of it. `at`
+  // moves on to the next tile.
+  __device__ __forceinline__ QueryTile leave_tile(int warpgroup, Position& at) const {
+    const QueryTile whole = tile_of(round_of(at));
+    QueryTile own = Base::own_rows(whole, warpgroup);
+    own.granules = own_granules(warpgroup, round_of(at));
+    if ((!kEarlyQuery || own.granules == 0) && thread() == 0) {
+      release_query(warpgroup);
+    }
+    skip(warpgroup, own.granules, uniform(whole.granules), at);
+    release_tile(warpgroup, round_of(at));
+    stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+    at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
+    return own;
+  }
+
+  // All tiles of the block. `self` has attend() and finish().
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    for (int index = take_tile(warpgroup, 0); index < args.order.total;
-         index = take_tile(warpgroup, at.use >> kRoundShift)) {
+    while (true) {
+      const uint32_t round = round_of(at);
+      Base::tile_ring().wait_full(TilePosition{round});
+      if (uniform(tile_of(round).granules) < 0) {
+        break;
+      }
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
       Fragments f;
       f.rows.clear();
       f.closed.clear();
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
-      if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
-        self.attend(f, warpgroup, query, at);
+      q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
+      if (own_granules(warpgroup, round) > 0) {
+        self.attend(f, warpgroup, Base::own_rows(tile_of(round), warpgroup), at);
       } else {
 #pragma unroll
         for (float& o : f.o) {
           o = 0.0F;
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
-        release_query(warpgroup);
       }
-      index = opaque(index);  // the tile is worked out again rather than kept in registers
-      const QueryTile query = own_tile(index, warpgroup);
-      const QueryTile whole = Base::tile(index);
-      skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
-      self.finish(f, warpgroup, query);
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
+      const QueryTile own = leave_tile(warpgroup, at);
+      self.finish(f, warpgroup, own);
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
     }
     if (thread() == 0) {
       store_wait_read();

@@ -167,6 +167,7 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   a.sinks = problem.sinks;
   a.wide_output = problem.wide_output;
   a.unnormalized = problem.unnormalized;
+  a.timeline = static_cast<uint2*>(problem.timeline);
   a.tile_counter = static_cast<int*>(problem.scratch);
   uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
   a.chains = reinterpret_cast<float4*>(accumulators);
