@@ -20,7 +20,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
-  // Batches in flight at the end of a chunk, the first one while the chunk's last P V runs, and at the end of a row.
+  // Batches in flight at the end of a chunk, and at the end of a row.
   static constexpr int kPutDepth = 3;
   static constexpr int kFinishDepth = 2;
   static_assert(Layout::kChainShared == 0 && Layout::kChainGlobal == kPieces, "chain: all of it in global scratch");
