@@ -13,14 +13,14 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
   using Base::close_rows, Base::continues, Base::output;
+  using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
-  // Batches in flight at the end of a chunk, the first one while the chunk's last P V runs, and at the end of a row.
+  // Batches in flight at the end of a chunk, and at the end of a row.
   static constexpr int kPutDepth = 3;
   static constexpr int kFinishDepth = 2;
   static_assert(Layout::kChainShared == 0 && Layout::kChainGlobal == kPieces, "chain: all of it in global scratch");
