@@ -38,7 +38,7 @@ inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
 inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers
-inline constexpr int kWideHeadDim = 256;  // its O has no place on chip but the accumulator: consumer_wide.cuh
+inline constexpr int kWideHeadDim = 256;   // its O has no place on chip but the accumulator: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
 constexpr int most_consumers(int64_t head_dim) {
