@@ -104,9 +104,10 @@ __device__ __forceinline__ void store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// The calling thread's committed stores have read their shared memory.
+// The calling thread's committed stores but the newest kPending have read their shared memory.
+template <int kPending = 0>
 __device__ __forceinline__ void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 // Orders this thread's ordinary shared-memory stores before later accesses of the copy engine and the tensor cores.
