@@ -1,0 +1,67 @@
+// What blocks of a cluster send one another (PTX ISA "st.async", "mapa", "barrier.cluster"), one thin wrapper each.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::sm90 {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same place in the shared memory of block `rank`.
+__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// Stores to a block's shared memory that count their bytes at a barrier of the same block.
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, float value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
+               "r"(__float_as_uint(value)), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, float2 value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
+               "r"(__float_as_uint(value.x)), "r"(__float_as_uint(value.y)), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, uint4 value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                   address),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
+               : "memory");
+}
+
+// One arrival at a barrier of any block of the cluster.
+__device__ __forceinline__ void arrive_at(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// barrier_wait for a phase that other blocks complete.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra finished;\n"
+      "bra again;\n"
+      "finished:\n"
+      "}\n" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+}  // namespace tessera::sm90

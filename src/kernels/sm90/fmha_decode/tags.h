@@ -1,0 +1,15 @@
+// The kernels that exist: the contract's numbers, and schedules.
+#pragma once
+
+#include "contract/plan.h"
+#include "kernels/sm90/fmha_decode/config.h"
+
+namespace tessera::sm90 {
+
+template <bool kBf16, int kRows, int kCluster>
+struct DecodeHd128 {
+  static constexpr DecodeNumbers kNumbers{128, kBf16, kChunkKeys};
+  static constexpr DecodeSchedule kSchedule{kRows, kCluster};
+};
+
+}  // namespace tessera::sm90
