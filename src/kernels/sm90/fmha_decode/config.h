@@ -24,9 +24,9 @@ struct DecodeNumbers {
 struct DecodeSchedule {
   int rows;     // (query token, head) rows of a unit, at most: N of the products
   int cluster;  // blocks that share a unit
+  bool paged = false;  // K and V row by row through a page table
 };
 
-inline constexpr int kDecodeThreads = 512;
 inline constexpr int kDecodeGranule = 128;    // G of head dims up to 128 (R0)
 inline constexpr int kDecodeScoreWarps = 8;   // one k16 block of the granule each
 inline constexpr int kDecodeOutputWarps = 4;
@@ -42,6 +42,10 @@ struct DecodeLayout {
   static constexpr int kRows = kSchedule.rows;
   static constexpr int kCluster = kSchedule.cluster;
   static constexpr int kHeadDim = kNumbers.head_dim;
+
+  // Copying warps are whole warpgroups, so that the others are aligned for wgmma.
+  static constexpr int kCopyWarps = kSchedule.paged ? 8 : 4;
+  static constexpr int kThreads = 32 * (kCopyWarps + kDecodeScoreWarps + kDecodeOutputWarps);
 
   static constexpr int kSlice = kHeadDim / kCluster;  // output columns of a block
   static constexpr int kPanel = kSlice < 64 ? kSlice : 64;
@@ -62,7 +66,7 @@ struct DecodeLayout {
   static constexpr int kBlockSumBytes = kDecodeScoreWarps * kSumsGranule;
 
   static constexpr int kSmall = kSlots * (kQBytes + kPBytes + kCluster * (kMaximaGranule + kSumsGranule) + kInfoBytes) +
-                                kBlockSumBytes + kPGranule + 512;
+                                kBlockSumBytes + kPGranule + 512 + (kSchedule.paged ? 4 * kDecodeGranule : 0);
   static constexpr int kStages6 = (kDecodeSharedLimit - kSmall) / kKBytes;  // of K and V together
   static constexpr int kVStages = kStages6 / 2 < 4 ? kStages6 / 2 : 4;
   static constexpr int kKStages = kStages6 - kVStages < 4 ? kStages6 - kVStages : 4;
@@ -76,7 +80,8 @@ struct DecodeLayout {
   static constexpr int kSums = kMaxima + kSlots * kCluster * kMaximaGranule;
   static constexpr int kInfo = kSums + kSlots * kCluster * kSumsGranule;
   static constexpr int kBlockSums = kInfo + kSlots * kInfoBytes;
-  static constexpr int kBarriers = kBlockSums + kBlockSumBytes;
+  static constexpr int kPresent = kBlockSums + kBlockSumBytes;  // paged: a byte per key of a stage of K
+  static constexpr int kBarriers = kPresent + (kSchedule.paged ? kKStages * kDecodeGranule : 0);
 
   // Barriers, 8 bytes each.
   static constexpr int kKFull = kBarriers;
@@ -106,6 +111,14 @@ struct DecodeStrides {
 struct DecodeArguments {
   CUtensorMap k_map;  // box (granule keys, 64 dims)
   CUtensorMap v_map;  // box (granule keys, panel dims)
+  // Paged kernels have no maps: K and V are (page, slot, heads_kv, head_dim), `batch` of the strides is the page's.
+  const uint16_t* k;
+  const uint16_t* v;
+  DecodeStrides k_strides, v_strides;
+  const int32_t* page_table;
+  int64_t page_table_stride;
+  int64_t num_pages;
+  int page_size;
   const uint16_t* q;
   uint16_t* o;
   DecodeStrides q_strides, o_strides;

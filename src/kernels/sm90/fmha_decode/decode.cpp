@@ -24,14 +24,14 @@ struct Scratch {
 };
 
 int64_t most_units(const DecodeEntry& entry, const DecodeProblem& p) {
-  return p.k.batch * p.k.heads * std::max<int64_t>(1, ceil_div(p.k.tokens, entry.chunk_keys));
+  return p.q.batch * p.k.heads * std::max<int64_t>(1, ceil_div(p.seqlen_k, entry.chunk_keys));
 }
 
 Scratch scratch_of(const DecodeEntry& entry, const DecodeProblem& p) {
   const int64_t groups = entry.head_dim / kDecodeColumnGroup;
   const int64_t parts = most_units(entry, p) * groups * entry.rows / 8;
   constexpr int64_t kFloat4 = 16;
-  return {static_cast<size_t>(ceil_div(p.k.batch * p.k.heads * groups * 4, kScratchAlignment) * kScratchAlignment),
+  return {static_cast<size_t>(ceil_div(p.q.batch * p.k.heads * groups * 4, kScratchAlignment) * kScratchAlignment),
           static_cast<size_t>(parts * 4 * kFloat4), static_cast<size_t>(parts * 32 * kFloat4)};
 }
 
@@ -50,8 +50,14 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     }
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
-      p.k.batch != p.q.batch || p.v.batch != p.q.batch || p.o.batch != p.q.batch) {
+      p.v.batch != p.k.batch || (!entry.paged && p.k.batch != p.q.batch) || p.o.batch != p.q.batch ||
+      (!entry.paged && p.k.tokens < p.seqlen_k)) {
     return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
+  }
+  if (entry.paged != (p.page_table != nullptr)) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got {} keys; allowed {} ones", entry.name,
+                                                  entry.paged ? "contiguous" : "paged",
+                                                  entry.paged ? "paged" : "contiguous"));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
     return refuse(Code::kInvalidArgument,
@@ -61,15 +67,19 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kUnsupported, fmt::format("{}: got {} query tokens with groups of {} heads; allowed {} rows",
                                                   entry.name, p.q.tokens, p.q.heads / p.k.heads, entry.rows));
   }
-  if (reinterpret_cast<uintptr_t>(p.q.data) % kRowBytes != 0 || p.q.stride_batch * 2 % kRowBytes != 0 ||
-      p.q.stride_token * 2 % kRowBytes != 0 || p.q.stride_head * 2 % kRowBytes != 0) {
+  const auto misaligned = [](const TensorView& t) {
+    return reinterpret_cast<uintptr_t>(t.data) % kRowBytes != 0 || t.stride_batch * 2 % kRowBytes != 0 ||
+           t.stride_token * 2 % kRowBytes != 0 || t.stride_head * 2 % kRowBytes != 0;
+  };
+  if (misaligned(p.q) || misaligned(p.k) || misaligned(p.v)) {
     return refuse(Code::kUnsupported,
-                  fmt::format("q: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
+                  fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor",
+                              kRowBytes));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
-  if (p.k.tokens > kLongest || most_units(entry, p) > kLongest) {
+  if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(entry, p) > kLongest) {
     return refuse(Code::kUnsupported,
-                  fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.k.tokens,
+                  fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
                               most_units(entry, p), kLongest));
   }
   if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
@@ -102,22 +112,32 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int cl
   if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
     return {};  // no row to write
   }
-  // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
-  TensorView k = problem.k;
-  TensorView v = problem.v;
-  k.tokens = v.tokens = std::max<int64_t>(k.tokens, 1);
-
   DecodeArguments a{};
-  const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, kDecodeGranule);
-  if (!k_map.ok()) {
-    return k_map.status();
+  if (entry.paged) {
+    a.k = static_cast<const uint16_t*>(problem.k.data);
+    a.v = static_cast<const uint16_t*>(problem.v.data);
+    a.k_strides = {problem.k.stride_batch, problem.k.stride_token, problem.k.stride_head};
+    a.v_strides = {problem.v.stride_batch, problem.v.stride_token, problem.v.stride_head};
+    a.page_table = problem.page_table;
+    a.page_table_stride = problem.page_table_stride;
+    a.num_pages = problem.k.batch;
+    a.page_size = static_cast<int>(problem.k.tokens);
+  } else {
+    // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
+    TensorView k = problem.k;
+    TensorView v = problem.v;
+    k.tokens = v.tokens = std::max<int64_t>(k.tokens, 1);
+    const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, kDecodeGranule);
+    if (!k_map.ok()) {
+      return k_map.status();
+    }
+    const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, kDecodeGranule, entry.value_box_dims);
+    if (!v_map.ok()) {
+      return v_map.status();
+    }
+    a.k_map = k_map.value();
+    a.v_map = v_map.value();
   }
-  const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, kDecodeGranule, entry.value_box_dims);
-  if (!v_map.ok()) {
-    return v_map.status();
-  }
-  a.k_map = k_map.value();
-  a.v_map = v_map.value();
   a.q = static_cast<const uint16_t*>(problem.q.data);
   a.o = static_cast<uint16_t*>(const_cast<void*>(problem.o.data));
   a.q_strides = {problem.q.stride_batch, problem.q.stride_token, problem.q.stride_head};
@@ -128,7 +148,7 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int cl
   a.heads_kv = static_cast<int>(problem.k.heads);
   a.group = static_cast<int>(problem.q.heads / problem.k.heads);
   a.seqlen_q = static_cast<int>(problem.q.tokens);
-  a.seqlen_k = static_cast<int>(problem.k.tokens);
+  a.seqlen_k = static_cast<int>(problem.seqlen_k);
   a.causal = problem.causal ? 1 : 0;
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;

@@ -19,7 +19,12 @@ struct DecodeProblem {
   tessera_dtype dtype = TESSERA_BF16;  // fp16 or bf16; of Q, K, V and O
   TensorView q, o;                     // (batch, seqlen_q, heads_q, head_dim)
   TensorView k, v;                     // (batch, seqlen_k, heads_kv, head_dim); heads_kv divides heads_q
+  int64_t seqlen_k = 0;                // bound of the lengths
   const int32_t* seqlens_k = nullptr;  // [batch] on the device, clamped to 0 .. seqlen_k; null: all seqlen_k
+  // Paged K and V are (page, slot, heads_kv, head_dim); key j of sequence b lies in page
+  // page_table[b * page_table_stride + j / page_size]. Pages that the pool does not have are absent keys.
+  const int32_t* page_table = nullptr;
+  int64_t page_table_stride = 0;
   bool causal = false;
   float softmax_scale = 0.0F;  // > 0, finite
   tessera_row_scalars lse{};   // natural log; data null: not wanted
@@ -34,6 +39,7 @@ struct DecodeEntry {
   int rows;     // at least seqlen_q * heads_q / heads_kv
   int cluster;  // blocks that share a chunk
   int chunk_keys;
+  bool paged;
   int value_box_dims;
   cudaError_t (*resident_clusters)(int* clusters);  // of the current device
   cudaError_t (*launch)(const DecodeArguments& arguments, int clusters, cudaStream_t stream);

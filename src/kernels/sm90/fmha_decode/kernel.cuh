@@ -6,6 +6,7 @@
 #include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/config.h"
 #include "kernels/sm90/fmha_decode/outputs.cuh"
+#include "kernels/sm90/fmha_decode/paged.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/fmha_decode/scores.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
@@ -121,11 +122,11 @@ template <class Tag>
 __device__ __forceinline__ void init_barriers(uint32_t smem) {
   using Layout = DecodeLayout<Tag>;
   for (int s = 0; s < Layout::kKStages; ++s) {
-    barrier_init(smem + Layout::kKFull + 8 * s, 1);
+    barrier_init(smem + Layout::kKFull + 8 * s, Tag::kSchedule.paged ? 2 * 32 * kPagedWarps : 1);
     barrier_init(smem + Layout::kKEmpty + 8 * s, kDecodeScoreWarps);
   }
   for (int s = 0; s < Layout::kVStages; ++s) {
-    barrier_init(smem + Layout::kVFull + 8 * s, 1);
+    barrier_init(smem + Layout::kVFull + 8 * s, Tag::kSchedule.paged ? 32 * kPagedWarps : 1);
     barrier_init(smem + Layout::kVEmpty + 8 * s, kDecodeOutputWarps);
   }
   for (int s = 0; s < kSlots; ++s) {
@@ -140,7 +141,7 @@ __device__ __forceinline__ void init_barriers(uint32_t smem) {
 }
 
 template <class Tag>
-__global__ void __launch_bounds__(kDecodeThreads, 1) fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
+__global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1) fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
   using Layout = DecodeLayout<Tag>;
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t smem = shared_address(shared);
@@ -149,14 +150,25 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) fmha_decode_sm90(const __gr
   const int64_t first = blockIdx.x / Layout::kCluster;
   const int64_t step = gridDim.x / Layout::kCluster;
   if (threadIdx.x == 0) {
-    prefetch_map(&args.k_map);
-    prefetch_map(&args.v_map);
+    if constexpr (!Tag::kSchedule.paged) {
+      prefetch_map(&args.k_map);
+      prefetch_map(&args.v_map);
+    }
     init_barriers<Tag>(smem);
   }
   __syncthreads();
   cluster_arrive();  // a role waits for the others before it first sends
-  if (warp < 4) {
-    if (warp == 0) {
+  constexpr int kCopyWarps = Layout::kCopyWarps;
+  if (warp < kCopyWarps) {
+    if constexpr (Tag::kSchedule.paged) {
+      if (warp < kPagedWarps) {
+        load_paged_keys<Tag>(args, smem, warp, static_cast<int>(rank), first, step);
+      } else if (warp < 2 * kPagedWarps) {
+        load_paged_values<Tag>(args, smem, warp - kPagedWarps, static_cast<int>(rank), first, step);
+      } else if (warp == 2 * kPagedWarps) {
+        load_queries<Tag>(args, smem, first, step);
+      }
+    } else if (warp == 0) {
       load_keys<Tag>(args, smem, static_cast<int>(rank), first, step);
     } else if (warp == 1) {
       load_queries<Tag>(args, smem, first, step);
@@ -164,10 +176,10 @@ __global__ void __launch_bounds__(kDecodeThreads, 1) fmha_decode_sm90(const __gr
       load_values<Tag>(args, smem, static_cast<int>(rank), first, step);
     }
     cluster_wait();
-  } else if (warp < 4 + kDecodeScoreWarps) {
-    ScoreRole<Tag>(args, smem, warp - 4, rank).run(first, step);
+  } else if (warp < kCopyWarps + kDecodeScoreWarps) {
+    ScoreRole<Tag>(args, smem, warp - kCopyWarps, rank).run(first, step);
   } else {
-    OutputRole<Tag>(args, smem, warp - 4 - kDecodeScoreWarps, rank).run(first, step);
+    OutputRole<Tag>(args, smem, warp - kCopyWarps - kDecodeScoreWarps, rank).run(first, step);
   }
   // Nobody leaves while others may still send to it.
   __syncwarp();

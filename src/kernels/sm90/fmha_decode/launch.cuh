@@ -18,7 +18,7 @@ struct DecodeLauncher {
     attribute->val.clusterDim = {Layout::kCluster, 1, 1};
     cudaLaunchConfig_t launch{};
     launch.gridDim = dim3(static_cast<unsigned>(clusters * Layout::kCluster));
-    launch.blockDim = dim3(kDecodeThreads);
+    launch.blockDim = dim3(Layout::kThreads);
     launch.dynamicSmemBytes = Layout::kBytes;
     launch.attrs = attribute;
     launch.numAttrs = 1;
@@ -54,6 +54,7 @@ DecodeEntry decode_entry(const char* name) {
           Tag::kSchedule.rows,
           Tag::kSchedule.cluster,
           Tag::kNumbers.chunk_keys,
+          Tag::kSchedule.paged,
           DecodeLayout<Tag>::kPanel,
           &Launcher::resident_clusters,
           &Launcher::launch};

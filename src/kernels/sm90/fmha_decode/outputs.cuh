@@ -147,7 +147,7 @@ class OutputRole {
     const uint32_t info = smem_ + Layout::kInfo + slot * Layout::kInfoBytes;
     const uint32_t values = smem_ + Layout::kV + v_at_.stage * Layout::kVBytes;
     barrier_wait(smem_ + Layout::kVFull + 8 * v_at_.stage, v_at_.parity);
-    if (keys < count * kDecodeGranule) {
+    if (!Tag::kSchedule.paged && keys < count * kDecodeGranule) {
       clear_rows(values, keys, count * kDecodeGranule - keys);
     }
     barrier_wait_cluster(smem_ + Layout::kPFull + 8 * slot, at_.parity);

@@ -43,4 +43,13 @@ __device__ __forceinline__ void store_piece(uint32_t address, uint4 x) {
                : "memory");
 }
 
+__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
+  uint32_t x;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_shared_byte(uint32_t address, uint32_t x) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
 }  // namespace tessera::sm90

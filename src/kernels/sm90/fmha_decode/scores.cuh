@@ -61,6 +61,7 @@ class ScoreRole {
   static constexpr bool kBf16 = Tag::kNumbers.bf16;
   static constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kChunk = Tag::kNumbers.chunk_keys;
+  static constexpr bool kPaged = Tag::kSchedule.paged;
 
  public:
   __device__ __forceinline__ ScoreRole(const DecodeArguments& args, uint32_t smem, int warp, uint32_t rank)
@@ -148,6 +149,9 @@ class ScoreRole {
     const uint32_t keys = smem_ + Layout::kK + k_at_.stage * Layout::kKBytes + warp_ / 4 * 64 * kPanelRowBytes;
     const uint64_t a = KMajorTile::kFlags | uniform(keys >> 4);
     const uint64_t b = KMajorTile::kFlags | uniform((smem_ + Layout::kQ + q_stage * Layout::kQBytes) >> 4);
+    if constexpr (kPaged) {
+      fence_async_proxy();
+    }
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Layout::kHeadDim / 16; ++step) {
@@ -162,6 +166,9 @@ class ScoreRole {
     wgmma_commit();
     wgmma_wait<0>();
     pin_registers(s);
+    if constexpr (kPaged) {
+      mask_absent(s);
+    }
     if (lane_ == 0) {
       barrier_arrive(smem_ + Layout::kKEmpty + 8 * k_at_.stage);
     }
@@ -175,6 +182,18 @@ class ScoreRole {
       const int row = 2 * (i / 4) + i % 2;
       s[i] = key + i / 2 % 2 * 8 < limit_[row] ? s[i] : no_maximum();
     }
+  }
+
+  // Keys of pages that the pool does not have.
+  __device__ __forceinline__ void mask_absent(float (&s)[kRows / 2]) const {
+    const uint32_t present =
+        smem_ + Layout::kPresent + k_at_.stage * kDecodeGranule + static_cast<uint32_t>(16 * warp_ + e_);
+    const bool there[2] = {load_shared_byte(present) != 0, load_shared_byte(present + 8) != 0};
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) {
+      s[i] = there[i / 2 % 2] ? s[i] : no_maximum();
+    }
+    __syncwarp();
   }
 
   // Largest score of the warp's block per row, to block e of the cluster.

@@ -7,14 +7,17 @@
 
 namespace tessera::sm90 {
 
-// One file per dtype and head dim.
+// One file per dtype, head dim and layout of K and V.
 std::vector<DecodeEntry> decode_hd128_bf16();
 std::vector<DecodeEntry> decode_hd128_f16();
+std::vector<DecodeEntry> decode_hd128_bf16_paged();
+std::vector<DecodeEntry> decode_hd128_f16_paged();
 
 inline std::vector<DecodeEntry> decode_table() {
-  std::vector<DecodeEntry> all = decode_hd128_bf16();
-  for (const DecodeEntry& entry : decode_hd128_f16()) {
-    all.push_back(entry);
+  std::vector<DecodeEntry> all;
+  for (const auto& part :
+       {decode_hd128_bf16(), decode_hd128_f16(), decode_hd128_bf16_paged(), decode_hd128_f16_paged()}) {
+    all.insert(all.end(), part.begin(), part.end());
   }
   return all;
 }

@@ -6,10 +6,10 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16, int kRows, int kCluster>
+template <bool kBf16, int kRows, int kCluster, bool kPaged>
 struct DecodeHd128 {
   static constexpr DecodeNumbers kNumbers{128, kBf16, kChunkKeys};
-  static constexpr DecodeSchedule kSchedule{kRows, kCluster};
+  static constexpr DecodeSchedule kSchedule{kRows, kCluster, kPaged};
 };
 
 }  // namespace tessera::sm90
