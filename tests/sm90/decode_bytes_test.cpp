@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <random>
 #include <string>
@@ -119,6 +120,46 @@ void fill(Tensor& tensor, const std::vector<int32_t>& lengths, bool bf16, Values
   tensor.memory.upload();
 }
 
+// The rows of K or V scattered over a pool of pages, everything else NaN.
+struct Pool {
+  Tensor tensor;  // (page, slot, head, dim)
+  std::vector<int32_t> table;
+  int64_t stride;
+
+  Pool(const Tensor& rows, const std::vector<int32_t>& lengths, int64_t page_size, uint32_t seed)
+      : tensor(pages(lengths, page_size) + 2, page_size, rows.heads, rows.dims),
+        stride((*std::ranges::max_element(lengths) + page_size - 1) / page_size + 1) {
+    table.assign(lengths.size() * static_cast<size_t>(stride), 1 << 30);  // no page
+    std::vector<int32_t> order(static_cast<size_t>(tensor.batch));
+    for (size_t i = 0; i < order.size(); ++i) {
+      order[i] = static_cast<int32_t>(i);
+    }
+    std::mt19937 random(seed);
+    std::ranges::shuffle(order, random);
+    const auto row_bytes = static_cast<size_t>(rows.heads * rows.dims * 2);
+    size_t next = 0;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int64_t t = 0; t < lengths[b]; ++t) {
+        int32_t& page = table[b * static_cast<size_t>(stride) + static_cast<size_t>(t / page_size)];
+        if (t % page_size == 0) {
+          page = order[next++];
+        }
+        const auto from = static_cast<size_t>(static_cast<int64_t>(b) * rows.tokens + t) * row_bytes;
+        const auto to = static_cast<size_t>(page * page_size + t % page_size) * row_bytes;
+        std::memcpy(tensor.memory.host() + to, rows.memory.bytes().data() + from, row_bytes);
+      }
+    }
+    tensor.memory.upload();
+  }
+  static int64_t pages(const std::vector<int32_t>& lengths, int64_t page_size) {
+    int64_t count = 0;
+    for (const int32_t length : lengths) {
+      count += (length + page_size - 1) / page_size;
+    }
+    return count;
+  }
+};
+
 std::string first_difference(const std::vector<uint8_t>& got, const std::vector<uint8_t>& want, size_t unit) {
   size_t count = 0;
   size_t first = 0;
@@ -142,13 +183,14 @@ std::map<std::string, Bytes>& oracle_bytes() {
   return bytes;
 }
 
-// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not.
-void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters) {
+// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not; `page_size` 0: no
+// pages.
+void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, int64_t page_size) {
   if (c.seqlen_q * c.heads_q / c.heads_kv > entry.rows) {
     return;
   }
   const std::string name = describe(c, entry);
-  SCOPED_TRACE(fmt::format("{}, {} clusters", name, clusters));
+  SCOPED_TRACE(fmt::format("{}, {} clusters, pages of {}", name, clusters, page_size));
   const auto batch = static_cast<int64_t>(c.lengths.size());
   const int64_t longest = *std::ranges::max_element(c.lengths);
   const int64_t tokens = longest + 3;  // NaN rows behind every sequence
@@ -168,13 +210,26 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters) 
   DecodeProblem problem;
   problem.dtype = entry.bf16 ? TESSERA_BF16 : TESSERA_F16;
   problem.q = q.view(c.seqlen_q);
-  problem.k = k.view(tokens);
-  problem.v = v.view(tokens);
+  problem.k = k.view(c.ragged ? tokens : longest);
+  problem.v = v.view(c.ragged ? tokens : longest);
   problem.o = o.view(c.seqlen_q);
+  problem.seqlen_k = longest;
   if (c.ragged) {
     problem.seqlens_k = static_cast<const int32_t*>(lengths.device());
-  } else {
-    problem.k.tokens = problem.v.tokens = longest;
+  }
+  std::unique_ptr<Pool> k_pool;
+  std::unique_ptr<Pool> v_pool;
+  std::unique_ptr<Mirror> table;
+  if (page_size > 0) {
+    k_pool = std::make_unique<Pool>(k, c.lengths, page_size, 7);
+    v_pool = std::make_unique<Pool>(v, c.lengths, page_size, 7);
+    table = std::make_unique<Mirror>(k_pool->table.size() * sizeof(int32_t));
+    std::memcpy(table->host(), k_pool->table.data(), table->bytes().size());
+    table->upload();
+    problem.k = k_pool->tensor.view(page_size);
+    problem.v = v_pool->tensor.view(page_size);
+    problem.page_table = static_cast<const int32_t*>(table->device());
+    problem.page_table_stride = k_pool->stride;
   }
   problem.causal = c.causal;
   problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(entry.head_dim));
@@ -239,7 +294,12 @@ class DecodeBytes : public testing::TestWithParam<DecodeEntry> {
       if (HasFatalFailure()) {
         return;
       }
-      expect_oracle_bytes(c, GetParam(), clusters);
+      expect_oracle_bytes(c, GetParam(), clusters, 0);
+      if (GetParam().paged) {
+        for (const int64_t page_size : {1, 16, 48, 300}) {
+          expect_oracle_bytes(c, GetParam(), clusters, page_size);
+        }
+      }
     }
   }
 };

@@ -5,7 +5,7 @@
 
 One query token, 32/8 heads, head dim 128, bf16. Each kernel runs from a CUDA graph. Cold: 256 MiB of other memory are
 read before every call; warm: the calls follow each other. `empty` is what the same method says of a kernel that does
-nothing. Chunk lengths other than the contract's are not its bits.
+nothing, `read only` of one that reads K and V and does nothing else. Chunk lengths other than the contract's are not its bits.
 """
 
 import argparse
@@ -67,6 +67,7 @@ class Shim:
         self.call = library.tessera_bench_decode
         self.scratch_bytes = library.tessera_bench_decode_scratch
         self.scratch_bytes.restype = ctypes.c_size_t
+        self.read = library.tessera_bench_read
         self.clusters = library.tessera_bench_decode_clusters
 
     def runner(self, chunk, cluster, q, k, v, lengths):
@@ -85,6 +86,17 @@ class Shim:
         return graph_of(call), (out, scratch)
 
 
+    def read_call(self, k, v, sink):
+        pointer = lambda t: ctypes.c_void_p(t.data_ptr())
+
+        def call():
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            if self.read(pointer(k), pointer(v), ctypes.c_int64(k.numel() * 2), pointer(sink), stream) != 0:
+                raise RuntimeError("read")
+
+        return call
+
+
 def cudnn_call(q, k, v):
     out = [None]
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
@@ -101,7 +113,7 @@ def main():
     parser.add_argument("shim")
     parser.add_argument("--json")
     parser.add_argument("--chunks", default="512,1024,2048")
-    parser.add_argument("--clusters", default="1,2,4,8")
+    parser.add_argument("--clusters", default="1,2,4,8,-1,-4,-8", help="negative: rows copied one by one")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--commit", default="")
     parser.add_argument("--shapes", default="1x1024,1x2048,1x4096,1x32768,8x4096,64x4096,8x32768,ragged")
@@ -131,6 +143,9 @@ def main():
         names, runs, keep = ["empty"], [empty], []
         reference = None
         if not ragged:
+            names.append("read only")
+            runs.append(graph_of(shim.read_call(k, v, sink)))
+        if not ragged:
             call, out = cudnn_call(q, k, v)
             names.append("cudnn")
             runs.append(graph_of(call))
@@ -139,8 +154,10 @@ def main():
         errors = []
         for chunk in chunks:
             for cluster in clusters:
+                if cluster < 0 and chunk != 2048:
+                    continue
                 replay, owned = shim.runner(chunk, cluster, q, k, v, lengths)
-                names.append(f"C{chunk} n{cluster}")
+                names.append(f"C{chunk} n{abs(cluster)}" + (" rows" if cluster < 0 else ""))
                 runs.append(replay)
                 keep.append(owned)
                 if reference is not None:
@@ -150,7 +167,7 @@ def main():
         warm = time_calls(runs, options.repeats, None)
         print(f"{shape}: {gigabytes * 1e3:.1f} MB, largest difference to cuDNN {max(errors, default=0):.1e}")
         for name, us, hot in zip(names, cold, warm):
-            print(f"  {name:10s} cold {us:8.2f} us {gigabytes / us * 1e6:7.0f} GB/s   warm {hot:8.2f} us")
+            print(f"  {name:13s} cold {us:8.2f} us {gigabytes / us * 1e6:7.0f} GB/s   warm {hot:8.2f} us")
             record["rows"].append({"shape": shape, "kernel": name, "cold_us": round(us, 2), "warm_us": round(hot, 2),
                                    "cold_gb_per_s": round(gigabytes / us * 1e6)})
         sys.stdout.flush()

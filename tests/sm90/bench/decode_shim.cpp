@@ -9,10 +9,11 @@ namespace {
 
 using namespace tessera::sm90;  // NOLINT(google-build-using-namespace): a tool's only file
 
+// A negative cluster names the kernel that copies row by row.
 const DecodeEntry* find(int chunk_keys, int cluster) {
   static const std::vector<DecodeEntry> entries = decode_variants();
   for (const DecodeEntry& entry : entries) {
-    if (entry.chunk_keys == chunk_keys && entry.cluster == cluster) {
+    if (entry.chunk_keys == chunk_keys && (entry.paged ? -entry.cluster : entry.cluster) == cluster) {
       return &entry;
     }
   }
@@ -30,6 +31,7 @@ DecodeProblem problem_of(int batch, int seqlen_k, int heads_q, int heads_kv, con
   problem.o = view(o, 1, heads_q);
   problem.k = view(k, seqlen_k, heads_kv);
   problem.v = view(v, seqlen_k, heads_kv);
+  problem.seqlen_k = seqlen_k;
   problem.seqlens_k = seqlens_k;
   problem.softmax_scale = 0.08838834764F;
   problem.scratch = scratch;
@@ -38,8 +40,8 @@ DecodeProblem problem_of(int batch, int seqlen_k, int heads_q, int heads_kv, con
 
 }  // namespace
 
-// Q, O (batch, 1, heads_q, 128), K, V (batch, seqlen_k, heads_kv, 128), bf16, contiguous. Returns 0, or 1 after printing
-// why not.
+// Q, O (batch, 1, heads_q, 128), K, V (batch, seqlen_k, heads_kv, 128), bf16, contiguous. Returns 0, or 1 after
+// printing why not.
 extern "C" __attribute__((visibility("default"))) int tessera_bench_decode(int chunk_keys, int cluster, int batch,
                                                                            int seqlen_k, int heads_q, int heads_kv,
                                                                            const void* q, const void* k, const void* v,
@@ -74,4 +76,10 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_decode_clust
   int clusters = 0;
   const DecodeEntry* entry = find(chunk_keys, cluster);
   return entry != nullptr && entry->resident_clusters(&clusters) == cudaSuccess ? clusters : -1;
+}
+
+// Reads K and V and nothing else.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_read(const void* k, const void* v, int64_t bytes,
+                                                                         int* sink, void* stream) {
+  return launch_read_only(k, v, bytes, sink, static_cast<cudaStream_t>(stream)) == cudaSuccess ? 0 : 1;
 }

@@ -28,11 +28,19 @@ struct DecodeSchedule {
 };
 
 inline constexpr int kDecodeGranule = 128;    // G of head dims up to 128 (R0)
+// Warps of a block: copying, finishing, scores (8), outputs (4); the last two are whole warpgroups.
+inline constexpr int kDecodeCopyWarps = 4;
+inline constexpr int kDecodeFinishWarps = 4;
 inline constexpr int kDecodeScoreWarps = 8;   // one k16 block of the granule each
 inline constexpr int kDecodeOutputWarps = 4;
+inline constexpr int kDecodeThreads =
+    32 * (kDecodeCopyWarps + kDecodeFinishWarps + kDecodeScoreWarps + kDecodeOutputWarps);
 inline constexpr int kDecodeColumnGroup = 16;  // output columns of one warp; states are stored by them
 inline constexpr int kDecodeSharedLimit = 232448;
 inline constexpr int kDecodeClasses = 8;  // R7
+// An output warp's state of 8 rows and 16 columns: outputs by lane, then (m, l) of the rows.
+inline constexpr int kPartOutputBytes = 512;
+inline constexpr int kPartBytes = kPartOutputBytes + 64;
 inline constexpr int kSlots = 2;          // of everything that blocks send one another, and of Q
 
 template <class Tag>
@@ -43,9 +51,6 @@ struct DecodeLayout {
   static constexpr int kCluster = kSchedule.cluster;
   static constexpr int kHeadDim = kNumbers.head_dim;
 
-  // Copying warps are whole warpgroups, so that the others are aligned for wgmma.
-  static constexpr int kCopyWarps = kSchedule.paged ? 8 : 4;
-  static constexpr int kThreads = 32 * (kCopyWarps + kDecodeScoreWarps + kDecodeOutputWarps);
 
   static constexpr int kSlice = kHeadDim / kCluster;  // output columns of a block
   static constexpr int kPanel = kSlice < 64 ? kSlice : 64;
@@ -65,8 +70,10 @@ struct DecodeLayout {
   static constexpr int kInfoBytes = (kRescaleBytes + kRows * 4 + 4 + 15) / 16 * 16;  // a per granule, m, moved
   static constexpr int kBlockSumBytes = kDecodeScoreWarps * kSumsGranule;
 
+  static constexpr int kPartsBytes = kSlice / kDecodeColumnGroup * kRows / 8 * kPartBytes;
+
   static constexpr int kSmall = kSlots * (kQBytes + kPBytes + kCluster * (kMaximaGranule + kSumsGranule) + kInfoBytes) +
-                                kBlockSumBytes + kPGranule + 512 + (kSchedule.paged ? 4 * kDecodeGranule : 0);
+                                kBlockSumBytes + kPGranule + kPartsBytes + 512 + (kSchedule.paged ? 4 * kDecodeGranule : 0);
   static constexpr int kStages6 = (kDecodeSharedLimit - kSmall) / kKBytes;  // of K and V together
   static constexpr int kVStages = kStages6 / 2 < 4 ? kStages6 / 2 : 4;
   static constexpr int kKStages = kStages6 - kVStages < 4 ? kStages6 - kVStages : 4;
@@ -80,7 +87,8 @@ struct DecodeLayout {
   static constexpr int kSums = kMaxima + kSlots * kCluster * kMaximaGranule;
   static constexpr int kInfo = kSums + kSlots * kCluster * kSumsGranule;
   static constexpr int kBlockSums = kInfo + kSlots * kInfoBytes;
-  static constexpr int kPresent = kBlockSums + kBlockSumBytes;  // paged: a byte per key of a stage of K
+  static constexpr int kParts = kBlockSums + kBlockSumBytes;
+  static constexpr int kPresent = kParts + kPartsBytes;  // paged: a byte per key of a stage of K
   static constexpr int kBarriers = kPresent + (kSchedule.paged ? kKStages * kDecodeGranule : 0);
 
   // Barriers, 8 bytes each.
@@ -94,7 +102,9 @@ struct DecodeLayout {
   static constexpr int kPFull = kMaximaFull + 8 * kSlots;
   static constexpr int kSumsFull = kPFull + 8 * kSlots;
   static constexpr int kPEmpty = kSumsFull + 8 * kSlots;
-  static constexpr int kBytes = kPEmpty + 8 * kSlots;
+  static constexpr int kPartFull = kPEmpty + 8 * kSlots;
+  static constexpr int kPartEmpty = kPartFull + 8 * kDecodeOutputWarps;
+  static constexpr int kBytes = kPartEmpty + 8 * kDecodeOutputWarps;
 
   static_assert(kKStages >= 2 && kVStages >= 2 && kBytes <= kDecodeSharedLimit,
                 "shared memory: allowed 227 KiB per block with two stages of K and V");

@@ -50,14 +50,12 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     }
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
-      p.v.batch != p.k.batch || (!entry.paged && p.k.batch != p.q.batch) || p.o.batch != p.q.batch ||
-      (!entry.paged && p.k.tokens < p.seqlen_k)) {
+      p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
+      (p.page_table == nullptr && (p.k.batch != p.q.batch || p.k.tokens < p.seqlen_k))) {
     return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
   }
-  if (entry.paged != (p.page_table != nullptr)) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got {} keys; allowed {} ones", entry.name,
-                                                  entry.paged ? "contiguous" : "paged",
-                                                  entry.paged ? "paged" : "contiguous"));
+  if (p.page_table != nullptr && !entry.paged) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got a page table; allowed none here", entry.name));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
     return refuse(Code::kInvalidArgument,

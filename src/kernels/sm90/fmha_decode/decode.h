@@ -39,7 +39,7 @@ struct DecodeEntry {
   int rows;     // at least seqlen_q * heads_q / heads_kv
   int cluster;  // blocks that share a chunk
   int chunk_keys;
-  bool paged;
+  bool paged;  // by rows: takes K and V with or without a page table
   int value_box_dims;
   cudaError_t (*resident_clusters)(int* clusters);  // of the current device
   cudaError_t (*launch)(const DecodeArguments& arguments, int clusters, cudaStream_t stream);

@@ -5,9 +5,11 @@
 
 #include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/fmha_decode/finish.cuh"
 #include "kernels/sm90/fmha_decode/outputs.cuh"
 #include "kernels/sm90/fmha_decode/paged.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
+#include "kernels/sm90/fmha_decode/queries.cuh"
 #include "kernels/sm90/fmha_decode/scores.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
@@ -78,43 +80,15 @@ __device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_
   }
 }
 
-// One warp: Q of every unit, rows beyond the last one zero.
+// One warp: Q of every unit.
 template <class Tag>
 __device__ __forceinline__ void load_queries(const DecodeArguments& args, uint32_t smem, int64_t first, int64_t step) {
-  using Layout = DecodeLayout<Tag>;
-  constexpr int kPieces = Layout::kHeadDim / 8;
-  constexpr int kPerLane = Layout::kRows * kPieces / 32;
   UnitWalker<Tag::kNumbers.chunk_keys> walker(args);
   Unit unit;
-  StageAt<kSlots> at;
-  const auto lane = static_cast<int>(threadIdx.x % 32);
+  QueryCopy<Tag> queries;
   for (int64_t number = first; walker.find(number, unit); number += step) {
-    uint4 piece[kPerLane];
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int row = (32 * i + lane) / kPieces;
-      const int column = (32 * i + lane) % kPieces * 8;
-      const int token = row / args.group;
-      piece[i] = make_uint4(0, 0, 0, 0);
-      if (token < args.seqlen_q) {
-        piece[i] = *reinterpret_cast<const uint4*>(args.q + unit.batch * args.q_strides.batch +
-                                                   token * args.q_strides.token +
-                                                   (unit.head * args.group + row % args.group) * args.q_strides.head +
-                                                   column);
-      }
-    }
-    barrier_wait(smem + Layout::kQEmpty + 8 * at.stage, at.parity ^ 1U);
-    const uint32_t q = smem + Layout::kQ + at.stage * Layout::kQBytes;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      store_piece(q + swizzled_offset(Layout::kRows, (32 * i + lane) / kPieces, (32 * i + lane) % kPieces * 8), piece[i]);
-    }
-    fence_async_proxy();
-    __syncwarp();
-    if (lane == 0) {
-      barrier_arrive(smem + Layout::kQFull + 8 * at.stage);
-    }
-    at.advance();
+    queries.fetch(args, unit);
+    queries.store(smem);
   }
 }
 
@@ -137,11 +111,15 @@ __device__ __forceinline__ void init_barriers(uint32_t smem) {
     barrier_init(smem + Layout::kSumsFull + 8 * s, 1);
     barrier_init(smem + Layout::kPEmpty + 8 * s, kDecodeOutputWarps * Layout::kCluster);
   }
+  for (int w = 0; w < kDecodeOutputWarps; ++w) {
+    barrier_init(smem + Layout::kPartFull + 8 * w, 1);
+    barrier_init(smem + Layout::kPartEmpty + 8 * w, 1);
+  }
   barrier_init_fence();
 }
 
 template <class Tag>
-__global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1) fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
+__global__ void __launch_bounds__(kDecodeThreads, 1) fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
   using Layout = DecodeLayout<Tag>;
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t smem = shared_address(shared);
@@ -158,15 +136,14 @@ __global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1) fmha_decode_sm
   }
   __syncthreads();
   cluster_arrive();  // a role waits for the others before it first sends
-  constexpr int kCopyWarps = Layout::kCopyWarps;
-  if (warp < kCopyWarps) {
+  constexpr int kFirstScore = kDecodeCopyWarps + kDecodeFinishWarps;
+  constexpr int kFirstOutput = kFirstScore + kDecodeScoreWarps;
+  if (warp < kDecodeCopyWarps) {
     if constexpr (Tag::kSchedule.paged) {
       if (warp < kPagedWarps) {
         load_paged_keys<Tag>(args, smem, warp, static_cast<int>(rank), first, step);
-      } else if (warp < 2 * kPagedWarps) {
+      } else {
         load_paged_values<Tag>(args, smem, warp - kPagedWarps, static_cast<int>(rank), first, step);
-      } else if (warp == 2 * kPagedWarps) {
-        load_queries<Tag>(args, smem, first, step);
       }
     } else if (warp == 0) {
       load_keys<Tag>(args, smem, static_cast<int>(rank), first, step);
@@ -176,13 +153,16 @@ __global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1) fmha_decode_sm
       load_values<Tag>(args, smem, static_cast<int>(rank), first, step);
     }
     cluster_wait();
-  } else if (warp < kCopyWarps + kDecodeScoreWarps) {
-    ScoreRole<Tag>(args, smem, warp - kCopyWarps, rank).run(first, step);
+  } else if (warp < kFirstScore) {
+    FinishRole<Tag>(args, smem, warp - kDecodeCopyWarps, rank).run(first, step);
+    cluster_wait();
+  } else if (warp < kFirstOutput) {
+    ScoreRole<Tag>(args, smem, warp - kFirstScore, rank).run(first, step);
   } else {
-    OutputRole<Tag>(args, smem, warp - kCopyWarps - kDecodeScoreWarps, rank).run(first, step);
+    OutputRole<Tag>(args, smem, warp - kFirstOutput, rank).run(first, step);
   }
-  // Nobody leaves while others may still send to it.
   __syncwarp();
+  // Nobody leaves while others may still send to it.
   cluster_arrive();
   cluster_wait();
 }

@@ -18,7 +18,7 @@ struct DecodeLauncher {
     attribute->val.clusterDim = {Layout::kCluster, 1, 1};
     cudaLaunchConfig_t launch{};
     launch.gridDim = dim3(static_cast<unsigned>(clusters * Layout::kCluster));
-    launch.blockDim = dim3(Layout::kThreads);
+    launch.blockDim = dim3(kDecodeThreads);
     launch.dynamicSmemBytes = Layout::kBytes;
     launch.attrs = attribute;
     launch.numAttrs = 1;

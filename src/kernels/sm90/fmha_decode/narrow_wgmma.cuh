@@ -16,6 +16,11 @@ constexpr uint64_t narrow_flags(uint32_t leading_bytes, uint32_t stride_bytes, i
          (mode << 62);
 }
 
+// The address field of a descriptor. In a cluster, addresses of shared memory carry the block's rank in higher bits.
+__device__ __forceinline__ uint32_t descriptor_address(uint32_t address) {
+  return (address & 0x3ffffU) >> 4;
+}
+
 // d := A B (first) or d + A B; A (64, 16) K-major, or MN-major if kTransposedA; B (16, N) with the 16 contiguous.
 template <Element kElement, bool kTransposedA>
 __device__ __forceinline__ void narrow_first(float (&d)[4], uint64_t a, uint64_t b) {

@@ -1,22 +1,17 @@
-// The output warps: O^T = V^T P^T over all keys of the unit for the block's columns (R6), row sums (R7), and at the
-// unit's end the chain of the sequence's chunks by whoever finishes last (R8), and R9.
+// The output warps: O^T = V^T P^T over all keys of the unit for the block's columns (R6), and row sums (R7). The finished
+// state goes to the finishing warp of the same number.
 //
 // The warpgroup's product has 64 rows, of which a narrow slice of V fills fewer: the descriptor repeats the slice, and
 // warps beyond it hold copies that nobody stores. A lane holds columns 16 w + e + 8 h of the slice and rows
 // 8 i + 2 q + r: o[4 i + 2 h + r], e = lane / 4, q = lane mod 4; and of l the class e of its rows.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
 
-#include "base/host_device.h"
-#include "contract/exp2.h"
-#include "contract/log2.h"
-#include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/fmha_decode/finish.cuh"
 #include "kernels/sm90/fmha_decode/narrow_wgmma.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/fmha_decode/scores.cuh"
@@ -28,43 +23,6 @@ namespace tessera::sm90 {
 inline constexpr uint32_t kOutputBarrier = 2;  // named barrier of the output warps
 inline constexpr int kOutputThreads = 32 * kDecodeOutputWarps;
 
-// One warp's part of a state (R8): rows and columns as above. m = -Inf: empty.
-template <int kEights>
-struct StatePart {
-  float m[2 * kEights];
-  float l[2 * kEights];
-  float o[4 * kEights];
-
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int i = 0; i < 2 * kEights; ++i) {
-      m[i] = no_maximum();
-      l[i] = 0.0F;
-    }
-#pragma unroll
-    for (float& x : o) {
-      x = 0.0F;
-    }
-  }
-
-  // *this := chain(*this, next). An empty side has weight 0 and the other one 1.
-  __device__ __forceinline__ void chain(const StatePart& next) {
-#pragma unroll
-    for (int i = 0; i < 2 * kEights; ++i) {
-      const float highest = fmaxf(m[i], next.m[i]);
-      const float w = drop_weight(__fsub_rn(highest, m[i]));  // a NaN (both empty) gives 0
-      const float w_next = drop_weight(__fsub_rn(highest, next.m[i]));
-      l[i] = __fmaf_rn(l[i], w, __fmul_rn(next.l[i], w_next));
-      m[i] = highest;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int at = 4 * (i / 2) + 2 * h + i % 2;
-        o[at] = __fmaf_rn(o[at], w, __fmul_rn(next.o[at], w_next));
-      }
-    }
-  }
-};
-
 template <class Tag>
 class OutputRole {
   using Layout = DecodeLayout<Tag>;
@@ -75,8 +33,6 @@ class OutputRole {
   static constexpr bool kBf16 = Tag::kNumbers.bf16;
   static constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  static constexpr int kColumnGroups = Layout::kHeadDim / kDecodeColumnGroup;
-  using Part = StatePart<kEights>;
 
  public:
   __device__ __forceinline__ OutputRole(const DecodeArguments& args, uint32_t smem, int warp, uint32_t rank)
@@ -120,21 +76,8 @@ class OutputRole {
           x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
         }
       }
-#pragma unroll
-      for (int p = 0; p < kPanels; ++p) {
-        if (kDecodeColumnGroup * warp_ < Layout::kPanel) {
-          Part part;
-#pragma unroll
-          for (int i = 0; i < 2 * kEights; ++i) {
-            part.m[i] = m[i];
-            part.l[i] = l[i];
-          }
-#pragma unroll
-          for (int i = 0; i < kRows / 2; ++i) {
-            part.o[i] = o[p][i];
-          }
-          close(unit, (rank_ * Layout::kSlice + p * Layout::kPanel) / kDecodeColumnGroup + warp_, part);
-        }
+      if (kDecodeColumnGroup * warp_ < Layout::kPanel) {
+        hand_over(o, m, l);
       }
     }
   }
@@ -150,11 +93,12 @@ class OutputRole {
     if (!Tag::kSchedule.paged && keys < count * kDecodeGranule) {
       clear_rows(values, keys, count * kDecodeGranule - keys);
     }
-    barrier_wait_cluster(smem_ + Layout::kPFull + 8 * slot, at_.parity);
+    barrier_wait(smem_ + Layout::kPFull + 8 * slot, at_.parity);
     fence_async_proxy();
     const auto moved = static_cast<uint32_t>(uniform(load_shared(info + Layout::kRescaleBytes + 4 * kRows)));
-    const uint64_t a = narrow_flags(0, 8 * Layout::kPanelRow, Layout::kPanelRow) | uniform(values >> 4);
-    const uint64_t b = narrow_flags(128, 256, 0) | uniform((smem_ + Layout::kP + slot * Layout::kPBytes) >> 4);
+    const uint64_t a = narrow_flags(0, 8 * Layout::kPanelRow, Layout::kPanelRow) | uniform(descriptor_address(values));
+    const uint64_t b = narrow_flags(128, 256, 0) |
+                       uniform(descriptor_address(smem_ + Layout::kP + slot * Layout::kPBytes));
     for (int g = 0; g < count;) {
       if ((moved >> (4 * g) & 15U) != 0) {
         rescale(info + 4 * g * kRows, o);
@@ -242,9 +186,33 @@ class OutputRole {
     named_barrier_sync(kOutputBarrier, kOutputThreads);
   }
 
+  __device__ __forceinline__ void hand_over(const float (&o)[kPanels][kRows / 2], const float (&m)[2 * kEights],
+                                            const float (&l)[2 * kEights]) {
+    barrier_wait(smem_ + Layout::kPartEmpty + 8 * static_cast<uint32_t>(warp_), parts_ ^ 1U);
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        const uint32_t part =
+            smem_ + Layout::kParts + static_cast<uint32_t>(((warp_ * kPanels + p) * kEights + i) * kPartBytes);
+        store_floats(part + 16 * static_cast<uint32_t>(lane_),
+                     {o[p][4 * i], o[p][4 * i + 1], o[p][4 * i + 2], o[p][4 * i + 3]});
+        if (e_ == 0) {
+          store_floats(part + kPartOutputBytes + 16 * static_cast<uint32_t>(q_),
+                       {m[2 * i], l[2 * i], m[2 * i + 1], l[2 * i + 1]});
+        }
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      barrier_arrive(smem_ + Layout::kPartFull + 8 * static_cast<uint32_t>(warp_));
+    }
+    parts_ ^= 1U;
+  }
+
   // R7.
   __device__ __forceinline__ void add_sums(int count, uint32_t slot, uint32_t info, float (&l)[2 * kEights]) const {
-    barrier_wait_cluster(smem_ + Layout::kSumsFull + 8 * slot, at_.parity);
+    barrier_wait(smem_ + Layout::kSumsFull + 8 * slot, at_.parity);
     const uint32_t sums = smem_ + Layout::kSums + slot * kCluster * Layout::kSumsGranule;
     for (int g = 0; g < count; ++g) {
 #pragma unroll
@@ -257,123 +225,12 @@ class OutputRole {
     }
   }
 
-  // The unit's state of one column group is complete.
-  __device__ __forceinline__ void close(const Unit& unit, int group, Part& part) const {
-    if (unit.chunks > 1) {
-      store(unit.first + int64_t{unit.chunk} * args_.heads_kv, group, part);
-      __threadfence();
-      __syncwarp();
-      int* counter = args_.counters + (int64_t{unit.batch} * args_.heads_kv + unit.head) * kColumnGroups + group;
-      int before = 0;
-      if (lane_ == 0) {
-        before = atomicAdd(counter, 1);
-      }
-      before = __shfl_sync(kAllLanes, before, 0);
-      if (before != unit.chunks - 1) {
-        return;
-      }
-      __threadfence();
-      if (lane_ == 0) {
-        *counter = 0;
-      }
-      chain_chunks(unit, group, part);
-    }
-    finish(unit, group, part);
-  }
-
-  __device__ __forceinline__ void store(int64_t unit, int group, const Part& part) const {
-    const int64_t at = (unit * kColumnGroups + group) * kEights;
-#pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      __stcg(args_.state_outputs + (at + i) * 32 + lane_,
-             make_float4(part.o[4 * i], part.o[4 * i + 1], part.o[4 * i + 2], part.o[4 * i + 3]));
-      if (e_ == 0) {
-        __stcg(args_.state_rows + (at + i) * 4 + q_,
-               make_float4(part.m[2 * i], part.l[2 * i], part.m[2 * i + 1], part.l[2 * i + 1]));
-      }
-    }
-  }
-
-  __device__ __forceinline__ void load(int64_t unit, int group, Part& part) const {
-    const int64_t at = (unit * kColumnGroups + group) * kEights;
-#pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      const float4 o = __ldcg(args_.state_outputs + (at + i) * 32 + lane_);
-      const float4 rows = __ldcg(args_.state_rows + (at + i) * 4 + q_);
-      part.o[4 * i] = o.x;
-      part.o[4 * i + 1] = o.y;
-      part.o[4 * i + 2] = o.z;
-      part.o[4 * i + 3] = o.w;
-      part.m[2 * i] = rows.x;
-      part.l[2 * i] = rows.y;
-      part.m[2 * i + 1] = rows.z;
-      part.l[2 * i + 1] = rows.w;
-    }
-  }
-
-  // R8: chunks ascending inside superchunks, superchunks ascending.
-  __device__ __forceinline__ void chain_chunks(const Unit& unit, int group, Part& total) const {
-    constexpr int kAhead = 4 / kEights;  // loads in flight
-    total.clear();
-    Part inner;
-    inner.clear();
-    for (int c = 0; c < unit.chunks; c += kAhead) {
-      Part next[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (c + i < unit.chunks) {
-          load(unit.first + int64_t{c + i} * args_.heads_kv, group, next[i]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (c + i < unit.chunks) {
-          inner.chain(next[i]);
-        }
-      }
-      if ((c + kAhead) % kSuperchunkChunks == 0) {
-        total.chain(inner);
-        inner.clear();
-      }
-    }
-    total.chain(inner);
-  }
-
-  // R9.
-  __device__ __forceinline__ void finish(const Unit& unit, int group, const Part& part) const {
-#pragma unroll
-    for (int i = 0; i < 2 * kEights; ++i) {
-      const int row = 8 * (i / 2) + 2 * q_ + i % 2;
-      const int token = row / args_.group;
-      if (token >= args_.seqlen_q) {
-        continue;
-      }
-      const int head = unit.head * args_.group + row % args_.group;
-      const bool empty = part.m[i] == no_maximum();
-      const float inverse = empty ? 0.0F : __fdiv_rn(1.0F, part.l[i]);
-      uint16_t* out = args_.o + unit.batch * args_.o_strides.batch + token * args_.o_strides.token +
-                      head * args_.o_strides.head + group * kDecodeColumnGroup + e_;
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float x = empty ? 0.0F : __fmul_rn(part.o[4 * (i / 2) + 2 * h + i % 2], inverse);
-        const auto bits = static_cast<uint16_t>(round_two<kBf16>(x, 0.0F));
-        out[8 * h] = bits == 0x8000U ? uint16_t{0} : bits;
-      }
-      if (args_.lse.data != nullptr && group == 0 && e_ == 0) {
-        const float lse =
-            empty ? no_maximum()
-                  : __fmul_rn(__fadd_rn(soft_log2(part.l[i]), __fsub_rn(part.m[i], args_.bias)), kLn2);
-        args_.lse.data[unit.batch * args_.lse.stride_batch + token * args_.lse.stride_token +
-                       head * args_.lse.stride_head] = lse;
-      }
-    }
-  }
-
   const DecodeArguments& args_;
   uint32_t smem_;
   int warp_, rank_, lane_, e_, q_;
   StageAt<Layout::kVStages> v_at_;
   StageAt<kSlots> at_;
+  uint32_t parts_ = 0;  // parity of the part that is handed over next
 };
 
 }  // namespace tessera::sm90

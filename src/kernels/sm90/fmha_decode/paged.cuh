@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_decode/config.h"
 #include "kernels/sm90/fmha_decode/position.cuh"
+#include "kernels/sm90/fmha_decode/queries.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/smem_tile.cuh"
@@ -26,7 +27,8 @@ __device__ __forceinline__ void arrive_after_copies(uint32_t barrier) {
 // Where rows of one sequence and head lie.
 struct PagedRows {
   const uint16_t* data;  // of the head
-  const int32_t* table;
+  const int32_t* table;  // of the sequence; null: all rows lie in page `only_page`
+  int only_page;
   int64_t stride_page, stride_slot;  // elements
   int64_t pages;
   uint32_t page_size;
@@ -41,9 +43,13 @@ struct PagedRow {
 __device__ __forceinline__ PagedRow find_row(const PagedRows& rows, int key) {
   PagedRow row{reinterpret_cast<uint64_t>(rows.data), false};
   if (key < rows.keys) {
-    const uint32_t index = static_cast<uint32_t>(key) / rows.page_size;
-    const uint32_t slot = static_cast<uint32_t>(key) - index * rows.page_size;
-    const int page = rows.table[index];
+    uint32_t slot = static_cast<uint32_t>(key);
+    int page = rows.only_page;
+    if (rows.table != nullptr) {
+      const uint32_t index = slot / rows.page_size;
+      slot -= index * rows.page_size;
+      page = rows.table[index];
+    }
     if (page >= 0 && page < rows.pages) {
       row.address += 2 * static_cast<uint64_t>(page * rows.stride_page + slot * rows.stride_slot);
       row.present = true;
@@ -76,6 +82,7 @@ __device__ __forceinline__ void copy_rows(uint32_t stage, int panel_bytes, int f
 
 inline constexpr int kPagedWarps = 2;  // of K, and of V
 
+// Warp 0 of them also copies Q.
 template <class Tag>
 __device__ __forceinline__ void load_paged_keys(const DecodeArguments& args, uint32_t smem, int warp, int rank,
                                                 int64_t first, int64_t step) {
@@ -84,16 +91,22 @@ __device__ __forceinline__ void load_paged_keys(const DecodeArguments& args, uin
   UnitWalker<kChunk> walker(args);
   Unit unit;
   StageAt<Layout::kKStages> at;
+  QueryCopy<Tag> queries;
   const auto lane = static_cast<int>(threadIdx.x % 32);
   for (int64_t number = first; walker.find(number, unit); number += step) {
     const UnitKeys<kChunk> keys(unit);
     const PagedRows rows{args.k + unit.head * args.k_strides.head,
-                         args.page_table + unit.batch * args.page_table_stride,
+                         args.page_table == nullptr ? nullptr : args.page_table + unit.batch * args.page_table_stride,
+                         unit.batch,
                          args.k_strides.batch,
                          args.k_strides.token,
                          args.num_pages,
                          static_cast<uint32_t>(args.page_size),
                          unit.keys};
+    if (warp == 0) {
+      queries.fetch(args, unit);
+      queries.store(smem);
+    }
     for (int granule = rank; granule < keys.granules(); granule += Layout::kCluster) {
       barrier_wait(smem + Layout::kKEmpty + 8 * at.stage, at.parity ^ 1U);
       const uint32_t stage = smem + Layout::kK + at.stage * Layout::kKBytes;
@@ -124,7 +137,8 @@ __device__ __forceinline__ void load_paged_values(const DecodeArguments& args, u
   for (int64_t number = first; walker.find(number, unit); number += step) {
     const UnitKeys<kChunk> keys(unit);
     const PagedRows rows{args.v + unit.head * args.v_strides.head,
-                         args.page_table + unit.batch * args.page_table_stride,
+                         args.page_table == nullptr ? nullptr : args.page_table + unit.batch * args.page_table_stride,
+                         unit.batch,
                          args.v_strides.batch,
                          args.v_strides.token,
                          args.num_pages,

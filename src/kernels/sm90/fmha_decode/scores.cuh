@@ -134,7 +134,7 @@ class ScoreRole {
     if (own) {
       send_maxima(s, slot);
     }
-    barrier_wait_cluster(maxima_full, at_.parity);
+    barrier_wait(maxima_full, at_.parity);
     float offset[2 * kEights];
     replay(count, slot, offset);
     if (own) {
@@ -147,8 +147,8 @@ class ScoreRole {
   __device__ __forceinline__ void multiply(float (&s)[kRows / 2], int q_stage) {
     barrier_wait(smem_ + Layout::kKFull + 8 * k_at_.stage, k_at_.parity);
     const uint32_t keys = smem_ + Layout::kK + k_at_.stage * Layout::kKBytes + warp_ / 4 * 64 * kPanelRowBytes;
-    const uint64_t a = KMajorTile::kFlags | uniform(keys >> 4);
-    const uint64_t b = KMajorTile::kFlags | uniform((smem_ + Layout::kQ + q_stage * Layout::kQBytes) >> 4);
+    const uint64_t a = KMajorTile::kFlags | uniform(descriptor_address(keys));
+    const uint64_t b = KMajorTile::kFlags | uniform(descriptor_address(smem_ + Layout::kQ + q_stage * Layout::kQBytes));
     if constexpr (kPaged) {
       fence_async_proxy();
     }
@@ -259,7 +259,7 @@ class ScoreRole {
   }
 
   __device__ __forceinline__ void hand_over(int count, uint32_t slot, const float (&a)[2 * kEights]) const {
-    barrier_wait_cluster(smem_ + Layout::kPEmpty + 8 * slot, at_.parity ^ 1U);
+    barrier_wait(smem_ + Layout::kPEmpty + 8 * slot, at_.parity ^ 1U);
     const uint32_t info = smem_ + Layout::kInfo + slot * Layout::kInfoBytes;
     bool moved = false;
 #pragma unroll
@@ -301,7 +301,7 @@ class ScoreRole {
                        round_two<kBf16>(p[2], p[3]));
     }
     __syncwarp();
-    barrier_wait_cluster(smem_ + Layout::kPEmpty + 8 * slot, at_.parity ^ 1U);
+    barrier_wait(smem_ + Layout::kPEmpty + 8 * slot, at_.parity ^ 1U);
     const uint32_t target = smem_ + Layout::kP + slot * Layout::kPBytes +
                             static_cast<uint32_t>(rank_ * Layout::kPGranule + warp_ * kWarpBytes);
     constexpr int kPieces = kWarpBytes / 16;
