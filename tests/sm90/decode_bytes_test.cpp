@@ -53,8 +53,8 @@ std::string describe(const Case& c, const DecodeEntry& entry) {
     lengths += fmt::format(" {}", length);
   }
   return fmt::format("h{}/{} q{} {} values {} keys{} {}, {}", c.heads_q, c.heads_kv, c.seqlen_q,
-                     c.causal ? "causal" : "full", static_cast<int>(c.values), lengths,
-                     c.ragged ? "ragged" : "uniform", entry.bf16 ? "bf16" : "f16");
+                     c.causal ? "causal" : "full", static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform",
+                     entry.bf16 ? "bf16" : "f16");
 }
 
 // Device memory with a host copy of the same bytes.
@@ -183,8 +183,8 @@ std::map<std::string, Bytes>& oracle_bytes() {
   return bytes;
 }
 
-// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not; `page_size` 0: no
-// pages.
+// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not; `page_size` 0:
+// no pages.
 void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, int64_t page_size) {
   if (c.seqlen_q * c.heads_q / c.heads_kv > entry.rows) {
     return;
@@ -199,7 +199,8 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, 
   Tensor k(batch, tokens, c.heads_kv, entry.head_dim);
   Tensor v(batch, tokens, c.heads_kv, entry.head_dim);
   Tensor o(batch, c.seqlen_q + 1, c.heads_q, entry.head_dim);
-  fill(q, std::vector<int32_t>(c.lengths.size(), static_cast<int32_t>(c.seqlen_q)), entry.bf16, c.values, false, random);
+  fill(q, std::vector<int32_t>(c.lengths.size(), static_cast<int32_t>(c.seqlen_q)), entry.bf16, c.values, false,
+       random);
   fill(k, c.lengths, entry.bf16, c.values, true, random);
   fill(v, c.lengths, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
   Mirror lengths(c.lengths.size() * sizeof(int32_t));

@@ -76,8 +76,8 @@ Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, b
   CUtensorMap map;
   const CUresult result = encoder.value().encode(
       &map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-      const_cast<void*>(tensor.data), extent, pitch, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      const_cast<void*>(tensor.data), extent, pitch, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Status(Code::kInvalidArgument,
                   fmt::format("{}: the driver refused the tensor map (CUresult {}) for shape ({}, {}, {}, {})", name,

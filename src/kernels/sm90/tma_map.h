@@ -18,8 +18,8 @@ struct TensorView {
 };
 
 // The map whose boxes are (box_tokens, box_dims) of one head; box_dims is 64, 32 or 16, and 16-byte pieces are swizzled
-// within the box's row, 64 dims as smem_tile.cuh describes. `name` is used in errors. kInvalidArgument if an address or stride is no multiple of 16 bytes or a size is out of the engine's range;
-// kDevice if the driver has no encoder.
+// within the box's row, 64 dims as smem_tile.cuh describes. `name` is used in errors. kInvalidArgument if an address or
+// stride is no multiple of 16 bytes or a size is out of the engine's range; kDevice if the driver has no encoder.
 Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
                                    int box_dims = 64);
 

@@ -47,8 +47,8 @@ void add(std::vector<DecodeEntry>& entries) {
 
 cudaError_t launch_read_only(const void* k, const void* v, int64_t bytes, int* sink, cudaStream_t stream) {
   constexpr int kBlocks = 2 * 132;
-  read_only<<<kBlocks, kReadThreads, 0, stream>>>(static_cast<const uint4*>(k), static_cast<const uint4*>(v), bytes / 16,
-                                                  sink);
+  read_only<<<kBlocks, kReadThreads, 0, stream>>>(static_cast<const uint4*>(k), static_cast<const uint4*>(v),
+                                                  bytes / 16, sink);
   return cudaGetLastError();
 }
 

@@ -1,8 +1,8 @@
 // Compile-time description of the decode kernels and the arguments they take. No device code.
 //
-// A *unit* is one chunk of keys (R0's C) of one (sequence, K/V head), with every query row of it: rows are (query token,
-// head of the group) pairs. A cluster of n blocks shares a unit: scores are split by granules of keys, outputs by
-// columns, which is free under the contract.
+// A *unit* is one chunk of keys (R0's C) of one (sequence, K/V head), with every query row of it: rows are (query
+// token, head of the group) pairs. A cluster of n blocks shares a unit: scores are split by granules of keys, outputs
+// by columns, which is free under the contract.
 #pragma once
 
 #include <cuda.h>
@@ -22,16 +22,16 @@ struct DecodeNumbers {
 
 // What the bits must not depend on.
 struct DecodeSchedule {
-  int rows;     // (query token, head) rows of a unit, at most: N of the products
-  int cluster;  // blocks that share a unit
+  int rows;            // (query token, head) rows of a unit, at most: N of the products
+  int cluster;         // blocks that share a unit
   bool paged = false;  // K and V row by row through a page table
 };
 
-inline constexpr int kDecodeGranule = 128;    // G of head dims up to 128 (R0)
+inline constexpr int kDecodeGranule = 128;  // G of head dims up to 128 (R0)
 // Warps of a block: copying, finishing, scores (8), outputs (4); the last two are whole warpgroups.
 inline constexpr int kDecodeCopyWarps = 4;
 inline constexpr int kDecodeFinishWarps = 4;
-inline constexpr int kDecodeScoreWarps = 8;   // one k16 block of the granule each
+inline constexpr int kDecodeScoreWarps = 8;  // one k16 block of the granule each
 inline constexpr int kDecodeOutputWarps = 4;
 inline constexpr int kDecodeThreads =
     32 * (kDecodeCopyWarps + kDecodeFinishWarps + kDecodeScoreWarps + kDecodeOutputWarps);
@@ -41,7 +41,7 @@ inline constexpr int kDecodeClasses = 8;  // R7
 // An output warp's state of 8 rows and 16 columns: outputs by lane, then (m, l) of the rows.
 inline constexpr int kPartOutputBytes = 512;
 inline constexpr int kPartBytes = kPartOutputBytes + 64;
-inline constexpr int kSlots = 2;          // of everything that blocks send one another, and of Q
+inline constexpr int kSlots = 2;  // of everything that blocks send one another, and of Q
 
 template <class Tag>
 struct DecodeLayout {
@@ -51,7 +51,6 @@ struct DecodeLayout {
   static constexpr int kCluster = kSchedule.cluster;
   static constexpr int kHeadDim = kNumbers.head_dim;
 
-
   static constexpr int kSlice = kHeadDim / kCluster;  // output columns of a block
   static constexpr int kPanel = kSlice < 64 ? kSlice : 64;
   static constexpr int kPanels = kSlice / kPanel;
@@ -60,8 +59,8 @@ struct DecodeLayout {
 
   // Bytes of one stage or slot.
   static constexpr int kQBytes = kRows * kHeadDim * 2;
-  static constexpr int kKBytes = kDecodeGranule * kHeadDim * 2;            // one granule
-  static constexpr int kVBytes = kCluster * kDecodeGranule * kSlice * 2;   // the round's granules, own columns
+  static constexpr int kKBytes = kDecodeGranule * kHeadDim * 2;           // one granule
+  static constexpr int kVBytes = kCluster * kDecodeGranule * kSlice * 2;  // the round's granules, own columns
   static constexpr int kPGranule = kDecodeGranule * kRows * 2;
   static constexpr int kPBytes = kCluster * kPGranule;
   static constexpr int kMaximaGranule = kDecodeScoreWarps * kRows * 4;
@@ -73,7 +72,8 @@ struct DecodeLayout {
   static constexpr int kPartsBytes = kSlice / kDecodeColumnGroup * kRows / 8 * kPartBytes;
 
   static constexpr int kSmall = kSlots * (kQBytes + kPBytes + kCluster * (kMaximaGranule + kSumsGranule) + kInfoBytes) +
-                                kBlockSumBytes + kPGranule + kPartsBytes + 512 + (kSchedule.paged ? 4 * kDecodeGranule : 0);
+                                kBlockSumBytes + kPGranule + kPartsBytes + 512 +
+                                (kSchedule.paged ? 4 * kDecodeGranule : 0);
   static constexpr int kStages6 = (kDecodeSharedLimit - kSmall) / kKBytes;  // of K and V together
   static constexpr int kVStages = kStages6 / 2 < 4 ? kStages6 / 2 : 4;
   static constexpr int kKStages = kStages6 - kVStages < 4 ? kStages6 - kVStages : 4;
@@ -132,8 +132,8 @@ struct DecodeArguments {
   const uint16_t* q;
   uint16_t* o;
   DecodeStrides q_strides, o_strides;
-  tessera_row_scalars lse;    // data null: not wanted
-  const int32_t* seqlens_k;   // [batch], or null: all seqlen_k
+  tessera_row_scalars lse;   // data null: not wanted
+  const int32_t* seqlens_k;  // [batch], or null: all seqlen_k
   int batch, heads_kv, group, seqlen_q, seqlen_k;
   int causal;
   float c;     // R0

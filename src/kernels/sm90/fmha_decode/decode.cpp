@@ -70,15 +70,14 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
            t.stride_token * 2 % kRowBytes != 0 || t.stride_head * 2 % kRowBytes != 0;
   };
   if (misaligned(p.q) || misaligned(p.k) || misaligned(p.v)) {
-    return refuse(Code::kUnsupported,
-                  fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor",
-                              kRowBytes));
+    return refuse(
+        Code::kUnsupported,
+        fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
   if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(entry, p) > kLongest) {
-    return refuse(Code::kUnsupported,
-                  fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
-                              most_units(entry, p), kLongest));
+    return refuse(Code::kUnsupported, fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
+                                                  most_units(entry, p), kLongest));
   }
   if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
     return refuse(Code::kInvalidArgument,

@@ -45,8 +45,8 @@ struct DecodeEntry {
   cudaError_t (*launch)(const DecodeArguments& arguments, int clusters, cudaStream_t stream);
 };
 
-// Scratch of a launch: a counter per (sequence, K/V head, 16 columns) and the state of every chunk. Launches that run at
-// the same time need scratch of their own.
+// Scratch of a launch: a counter per (sequence, K/V head, 16 columns) and the state of every chunk. Launches that run
+// at the same time need scratch of their own.
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem);
 
 // Checks the problem against the entry, builds the maps and enqueues the kernel on `clusters` clusters at most (0: as

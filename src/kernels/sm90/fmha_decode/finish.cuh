@@ -218,10 +218,10 @@ class FinishRole {
       }
       if (args_.lse.data != nullptr && group == 0 && e_ == 0) {
         const float lse =
-            empty ? no_maximum()
-                  : __fmul_rn(__fadd_rn(soft_log2(part.l[i]), __fsub_rn(part.m[i], args_.bias)), kLn2);
-        args_.lse.data[unit.batch * args_.lse.stride_batch + token * args_.lse.stride_token +
-                       head * args_.lse.stride_head] = lse;
+            empty ? no_maximum() : __fmul_rn(__fadd_rn(soft_log2(part.l[i]), __fsub_rn(part.m[i], args_.bias)), kLn2);
+        args_.lse
+            .data[unit.batch * args_.lse.stride_batch + token * args_.lse.stride_token + head * args_.lse.stride_head] =
+            lse;
       }
     }
   }

@@ -1,11 +1,10 @@
-// The output warps: O^T = V^T P^T over all keys of the unit for the block's columns (R6), and row sums (R7). The finished
-// state goes to the finishing warp of the same number.
+// The output warps: O^T = V^T P^T over all keys of the unit for the block's columns (R6), and row sums (R7). The
+// finished state goes to the finishing warp of the same number.
 //
 // The warpgroup's product has 64 rows, of which a narrow slice of V fills fewer: the descriptor repeats the slice, and
 // warps beyond it hold copies that nobody stores. A lane holds columns 16 w + e + 8 h of the slice and rows
 // 8 i + 2 q + r: o[4 i + 2 h + r], e = lane / 4, q = lane mod 4; and of l the class e of its rows.
 #pragma once
-
 
 #include <cstdint>
 
@@ -97,8 +96,8 @@ class OutputRole {
     fence_async_proxy();
     const auto moved = static_cast<uint32_t>(uniform(load_shared(info + Layout::kRescaleBytes + 4 * kRows)));
     const uint64_t a = narrow_flags(0, 8 * Layout::kPanelRow, Layout::kPanelRow) | uniform(descriptor_address(values));
-    const uint64_t b = narrow_flags(128, 256, 0) |
-                       uniform(descriptor_address(smem_ + Layout::kP + slot * Layout::kPBytes));
+    const uint64_t b =
+        narrow_flags(128, 256, 0) | uniform(descriptor_address(smem_ + Layout::kP + slot * Layout::kPBytes));
     for (int g = 0; g < count;) {
       if ((moved >> (4 * g) & 15U) != 0) {
         rescale(info + 4 * g * kRows, o);

@@ -1,5 +1,6 @@
-// The producers for K/V in pages of any size: rows are looked up and copied in pieces of 16 bytes (cp.async), swizzled as
-// the copy engine would. Rows that no query may see, or whose page the pool does not have, are zeros and are not read.
+// The producers for K/V in pages of any size: rows are looked up and copied in pieces of 16 bytes (cp.async), swizzled
+// as the copy engine would. Rows that no query may see, or whose page the pool does not have, are zeros and are not
+// read.
 #pragma once
 
 #include <cstdint>

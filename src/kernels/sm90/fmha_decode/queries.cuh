@@ -27,9 +27,9 @@ class QueryCopy {
       const int64_t head = unit.head * args.group + row % args.group;
       piece_[i] = make_uint4(0, 0, 0, 0);
       if (token < args.seqlen_q) {
-        piece_[i] = *reinterpret_cast<const uint4*>(args.q + unit.batch * args.q_strides.batch +
-                                                    token * args.q_strides.token + head * args.q_strides.head +
-                                                    index(i) % kPieces * 8);
+        piece_[i] =
+            *reinterpret_cast<const uint4*>(args.q + unit.batch * args.q_strides.batch + token * args.q_strides.token +
+                                            head * args.q_strides.head + index(i) % kPieces * 8);
       }
     }
   }
@@ -51,7 +51,9 @@ class QueryCopy {
   }
 
  private:
-  static __device__ __forceinline__ int index(int i) { return 32 * i + static_cast<int>(threadIdx.x % 32); }
+  static __device__ __forceinline__ int index(int i) {
+    return 32 * i + static_cast<int>(threadIdx.x % 32);
+  }
 
   uint4 piece_[kPerLane];
   StageAt<kSlots> at_;

@@ -1,8 +1,9 @@
-// The score warps: S^T = K Q^T of the block's granule of every round (R1), masks (R2), the maxima of all granules of the
-// round (R3), weights (R4, R5) to every block of the cluster, class sums (R7).
+// The score warps: S^T = K Q^T of the block's granule of every round (R1), masks (R2), the maxima of all granules of
+// the round (R3), weights (R4, R5) to every block of the cluster, class sums (R7).
 //
 // Warp w of the eight holds k16 block w of the granule; a lane the keys e and e + 8 of it, e = lane / 4, which are of
-// class e (R7), and the rows 8 i + 2 q and the next, q = lane mod 4: s[4 i + 2 h + r] is key e + 8 h, row 8 i + 2 q + r.
+// class e (R7), and the rows 8 i + 2 q and the next, q = lane mod 4: s[4 i + 2 h + r] is key e + 8 h, row 8 i + 2 q +
+// r.
 #pragma once
 
 #include <cstdint>
@@ -207,15 +208,16 @@ class ScoreRole {
         mu.y = fmaxf(mu.y, __shfl_xor_sync(kAllLanes, mu.y, lanes));
       }
       if (e_ < kCluster) {
-        const int offset = ((static_cast<int>(slot) * kCluster + rank_) * kDecodeScoreWarps + warp_) * kRows +
-                           8 * i + 2 * q_;
-        send(in_block(smem_ + Layout::kMaxima + 4 * offset, e_),
-             in_block(smem_ + Layout::kMaximaFull + 8 * slot, e_), mu);
+        const int offset =
+            ((static_cast<int>(slot) * kCluster + rank_) * kDecodeScoreWarps + warp_) * kRows + 8 * i + 2 * q_;
+        send(in_block(smem_ + Layout::kMaxima + 4 * offset, e_), in_block(smem_ + Layout::kMaximaFull + 8 * slot, e_),
+             mu);
       }
     }
   }
 
-  // R3 over the round's granules; `offset` receives RN(b - m') of the own one. Warp 0 leaves what the output warps need.
+  // R3 over the round's granules; `offset` receives RN(b - m') of the own one. Warp 0 leaves what the output warps
+  // need.
   __device__ __forceinline__ void replay(int count, uint32_t slot, float (&offset)[2 * kEights]) {
     float u[2 * kEights];  // of granule e
     float a[2 * kEights];  // the a of R3 of granule e; 1 without a maximum before it, when O and l are zero
@@ -227,8 +229,7 @@ class ScoreRole {
 #pragma unroll
         for (int w = 0; w < kDecodeScoreWarps; ++w) {
           const int from = (w + e_) % kDecodeScoreWarps;  // other banks for every granule
-          const float2 part =
-              load_pair(smem_ + Layout::kMaxima + 4 * ((granule + from) * kRows + 8 * i + 2 * q_));
+          const float2 part = load_pair(smem_ + Layout::kMaxima + 4 * ((granule + from) * kRows + 8 * i + 2 * q_));
           mu.x = fmaxf(mu.x, part.x);
           mu.y = fmaxf(mu.y, part.y);
         }
@@ -284,11 +285,11 @@ class ScoreRole {
   }
 
   // R4, R5 to every block, then R7's sums of the granule.
-  __device__ __forceinline__ void weigh(const float (&s)[kRows / 2], uint32_t slot, const float (&offset)[2 * kEights]) {
+  __device__ __forceinline__ void weigh(const float (&s)[kRows / 2], uint32_t slot,
+                                        const float (&offset)[2 * kEights]) {
     constexpr int kWarpBytes = 32 * kRows;  // (16 keys, rows) of P
     const uint32_t staging = smem_ + Layout::kStaging + static_cast<uint32_t>(warp_ * kWarpBytes);
-    const uint32_t sums =
-        smem_ + Layout::kBlockSums + 4 * ((warp_ * kDecodeClasses + e_) * kRows + 2 * q_);
+    const uint32_t sums = smem_ + Layout::kBlockSums + 4 * ((warp_ * kDecodeClasses + e_) * kRows + 2 * q_);
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
       float p[4];

@@ -72,8 +72,7 @@ class UnitWalker {
   }
 
  private:
-  __device__ __forceinline__ void place(Unit& unit, int batch, int inside, int chunks, int keys,
-                                        int64_t first) const {
+  __device__ __forceinline__ void place(Unit& unit, int batch, int inside, int chunks, int keys, int64_t first) const {
     unit.batch = batch;
     unit.chunk = inside / args_.heads_kv;
     unit.head = inside - unit.chunk * args_.heads_kv;
@@ -83,7 +82,7 @@ class UnitWalker {
   }
 
   const DecodeArguments& args_;
-  int base_batch_ = 0;      // sequences before these 32 hold base_units_ units
+  int base_batch_ = 0;  // sequences before these 32 hold base_units_ units
   int64_t base_units_ = 0;
 };
 
