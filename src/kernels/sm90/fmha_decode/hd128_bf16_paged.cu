@@ -22,7 +22,6 @@ std::vector<DecodeEntry> decode_hd128_bf16_paged() {
       entry<16, 1>("sm90_fmha_decode_hd128_bf16_paged_r16_c1"),
       entry<16, 2>("sm90_fmha_decode_hd128_bf16_paged_r16_c2"),
       entry<16, 4>("sm90_fmha_decode_hd128_bf16_paged_r16_c4"),
-      entry<16, 8>("sm90_fmha_decode_hd128_bf16_paged_r16_c8"),
   };
 }
 

@@ -18,7 +18,7 @@ std::vector<DecodeEntry> decode_hd128_f16_paged() {
       entry<8, 1>("sm90_fmha_decode_hd128_f16_paged_r8_c1"),   entry<8, 2>("sm90_fmha_decode_hd128_f16_paged_r8_c2"),
       entry<8, 4>("sm90_fmha_decode_hd128_f16_paged_r8_c4"),   entry<8, 8>("sm90_fmha_decode_hd128_f16_paged_r8_c8"),
       entry<16, 1>("sm90_fmha_decode_hd128_f16_paged_r16_c1"), entry<16, 2>("sm90_fmha_decode_hd128_f16_paged_r16_c2"),
-      entry<16, 4>("sm90_fmha_decode_hd128_f16_paged_r16_c4"), entry<16, 8>("sm90_fmha_decode_hd128_f16_paged_r16_c8"),
+      entry<16, 4>("sm90_fmha_decode_hd128_f16_paged_r16_c4"),
   };
 }
 
