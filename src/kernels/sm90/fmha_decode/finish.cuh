@@ -95,6 +95,12 @@ class FinishRole {
     lane_ = lane;
     e_ = lane / 4;
     q_ = lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2 * kEights; ++i) {
+      const int row = 8 * (i / 2) + 2 * q_ + i % 2;
+      token_[i] = row / args.group;
+      head_[i] = row % args.group;
+    }
   }
 
   __device__ __forceinline__ void run(int64_t first_unit, int64_t step) const {
@@ -200,15 +206,13 @@ class FinishRole {
   __device__ __forceinline__ void finish(const Unit& unit, int group, const Part& part) const {
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
-      const int row = 8 * (i / 2) + 2 * q_ + i % 2;
-      const int token = row / args_.group;
-      if (token >= args_.seqlen_q) {
+      if (token_[i] >= args_.seqlen_q) {
         continue;
       }
-      const int head = unit.head * args_.group + row % args_.group;
+      const int64_t head = unit.head * args_.group + head_[i];
       const bool empty = part.m[i] == no_maximum();
       const float inverse = empty ? 0.0F : __fdiv_rn(1.0F, part.l[i]);
-      uint16_t* out = args_.o + unit.batch * args_.o_strides.batch + token * args_.o_strides.token +
+      uint16_t* out = args_.o + unit.batch * args_.o_strides.batch + token_[i] * args_.o_strides.token +
                       head * args_.o_strides.head + group * kDecodeColumnGroup + e_;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -219,9 +223,8 @@ class FinishRole {
       if (args_.lse.data != nullptr && group == 0 && e_ == 0) {
         const float lse =
             empty ? no_maximum() : __fmul_rn(__fadd_rn(soft_log2(part.l[i]), __fsub_rn(part.m[i], args_.bias)), kLn2);
-        args_.lse
-            .data[unit.batch * args_.lse.stride_batch + token * args_.lse.stride_token + head * args_.lse.stride_head] =
-            lse;
+        args_.lse.data[unit.batch * args_.lse.stride_batch + token_[i] * args_.lse.stride_token +
+                       head * args_.lse.stride_head] = lse;
       }
     }
   }
@@ -229,6 +232,7 @@ class FinishRole {
   const DecodeArguments& args_;
   uint32_t smem_;
   int warp_, rank_, lane_, e_, q_;
+  int token_[2 * kEights], head_[2 * kEights];  // of the lane's rows; the head inside its group
 };
 
 }  // namespace tessera::sm90

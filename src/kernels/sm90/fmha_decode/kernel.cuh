@@ -26,6 +26,7 @@ __device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t 
   UnitWalker<kChunk> walker(args);
   Unit unit;
   StageAt<Layout::kKStages> at;
+  const uint64_t policy = read_once_policy();
   for (int64_t number = first; walker.find(number, unit); number += step) {
     const UnitKeys<kChunk> keys(unit);
     for (int granule = rank; granule < keys.granules(); granule += Layout::kCluster) {
@@ -36,8 +37,8 @@ __device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t 
         const uint32_t stage = smem + Layout::kK + at.stage * Layout::kKBytes;
 #pragma unroll
         for (int panel = 0; panel < Layout::kHeadDim / kPanelColumns; ++panel) {
-          load_box(stage + static_cast<uint32_t>(panel * panel_bytes(kDecodeGranule)), &args.k_map, full,
-                   panel * kPanelColumns, keys.begin + granule * kDecodeGranule, unit.head, unit.batch);
+          load_box_once(stage + static_cast<uint32_t>(panel * panel_bytes(kDecodeGranule)), &args.k_map, full,
+                        panel * kPanelColumns, keys.begin + granule * kDecodeGranule, unit.head, unit.batch, policy);
         }
       }
       __syncwarp();
@@ -55,6 +56,7 @@ __device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_
   UnitWalker<kChunk> walker(args);
   Unit unit;
   StageAt<Layout::kVStages> at;
+  const uint64_t policy = read_once_policy();
   for (int64_t number = first; walker.find(number, unit); number += step) {
     const UnitKeys<kChunk> keys(unit);
     const int granules = keys.granules();
@@ -68,9 +70,9 @@ __device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_
         for (int granule = 0; granule < count; ++granule) {
 #pragma unroll
           for (int panel = 0; panel < Layout::kPanels; ++panel) {
-            load_box(stage + static_cast<uint32_t>((panel * Layout::kCluster + granule) * Layout::kPanelGranule),
-                     &args.v_map, full, rank * Layout::kSlice + panel * Layout::kPanel,
-                     keys.begin + (begin + granule) * kDecodeGranule, unit.head, unit.batch);
+            load_box_once(stage + static_cast<uint32_t>((panel * Layout::kCluster + granule) * Layout::kPanelGranule),
+                          &args.v_map, full, rank * Layout::kSlice + panel * Layout::kPanel,
+                          keys.begin + (begin + granule) * kDecodeGranule, unit.head, unit.batch, policy);
           }
         }
       }

@@ -213,13 +213,20 @@ class OutputRole {
   __device__ __forceinline__ void add_sums(int count, uint32_t slot, uint32_t info, float (&l)[2 * kEights]) const {
     barrier_wait(smem_ + Layout::kSumsFull + 8 * slot, at_.parity);
     const uint32_t sums = smem_ + Layout::kSums + slot * kCluster * Layout::kSumsGranule;
-    for (int g = 0; g < count; ++g) {
 #pragma unroll
-      for (int i = 0; i < kEights; ++i) {
-        const float2 a = load_pair(info + 4 * (g * kRows + 8 * i + 2 * q_));
-        const float2 sum = load_pair(sums + 4 * ((g * kDecodeClasses + e_) * kRows + 8 * i + 2 * q_));
-        l[2 * i] = __fmaf_rn(l[2 * i], a.x, sum.x);
-        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], a.y, sum.y);
+    for (int i = 0; i < kEights; ++i) {
+      float2 a[kCluster];
+      float2 sum[kCluster];
+#pragma unroll
+      for (int g = 0; g < kCluster; ++g) {
+        a[g] = load_pair(info + 4 * (g * kRows + 8 * i + 2 * q_));
+        sum[g] = load_pair(sums + 4 * ((g * kDecodeClasses + e_) * kRows + 8 * i + 2 * q_));
+      }
+#pragma unroll
+      for (int g = 0; g < kCluster; ++g) {
+        // Beyond the round's granules the slots hold older numbers.
+        l[2 * i] = g < count ? __fmaf_rn(l[2 * i], a[g].x, sum[g].x) : l[2 * i];
+        l[2 * i + 1] = g < count ? __fmaf_rn(l[2 * i + 1], a[g].y, sum[g].y) : l[2 * i + 1];
       }
     }
   }

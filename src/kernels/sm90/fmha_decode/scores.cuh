@@ -236,23 +236,33 @@ class ScoreRole {
       }
       u[2 * i] = integer_above(mu.x, args_.c);
       u[2 * i + 1] = integer_above(mu.y, args_.c);
-      a[2 * i] = a[2 * i + 1] = 1.0F;
     }
+    // All granules' u first, so that the shuffles wait for nobody; a granule that does not exist has -Inf and moves
+    // nothing.
+    float every_u[kCluster][2 * kEights];
 #pragma unroll
     for (int g = 0; g < kCluster; ++g) {
 #pragma unroll
       for (int i = 0; i < 2 * kEights; ++i) {
-        const float new_u = __shfl_sync(kAllLanes, u[i], 4 * g + q_);
+        every_u[g][i] = __shfl_sync(kAllLanes, u[i], 4 * g + q_);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kEights; ++i) {
+      float before = no_maximum();  // of granule e
+      float after = no_maximum();
+      float own = no_maximum();
+#pragma unroll
+      for (int g = 0; g < kCluster; ++g) {
         const float old = m_[i];
-        // A granule that does not exist has u = -Inf and moves nothing.
-        const float m = new_u > __fadd_rn(old, kLazyThreshold) ? new_u : old;
-        const float weight = old == no_maximum() ? 1.0F : drop_weight(__fsub_rn(m, old));
-        a[i] = g == e_ ? weight : a[i];
-        if (g == rank_) {
-          offset[i] = __fsub_rn(args_.bias, m == no_maximum() ? 0.0F : m);
-        }
+        const float m = every_u[g][i] > __fadd_rn(old, kLazyThreshold) ? every_u[g][i] : old;
+        before = g == e_ ? old : before;
+        after = g == e_ ? m : after;
+        own = g == rank_ ? m : own;
         m_[i] = m;
       }
+      a[i] = before == no_maximum() ? 1.0F : drop_weight(__fsub_rn(after, before));
+      offset[i] = __fsub_rn(args_.bias, own == no_maximum() ? 0.0F : own);
     }
     if (warp_ == 0) {
       hand_over(count, slot, a);
@@ -306,14 +316,14 @@ class ScoreRole {
     const uint32_t target = smem_ + Layout::kP + slot * Layout::kPBytes +
                             static_cast<uint32_t>(rank_ * Layout::kPGranule + warp_ * kWarpBytes);
     constexpr int kPieces = kWarpBytes / 16;
+    const uint32_t own_piece = 16U * static_cast<uint32_t>(lane_ % kPieces);  // the same for every block
+    const uint4 piece = load_piece(staging + own_piece);
+    const uint32_t full = smem_ + Layout::kPFull + 8 * slot;
 #pragma unroll
     for (int n = 0; n < (kPieces * kCluster + 31) / 32; ++n) {
-      const int index = 32 * n + lane_;
-      const uint32_t block = static_cast<uint32_t>(index / kPieces);
-      const uint32_t piece = 16U * static_cast<uint32_t>(index % kPieces);
+      const auto block = static_cast<uint32_t>((32 * n + lane_) / kPieces);
       if (block < kCluster) {
-        send(in_block(target + piece, block), in_block(smem_ + Layout::kPFull + 8 * slot, block),
-             load_piece(staging + piece));
+        send(in_block(target + own_piece, block), in_block(full, block), piece);
       }
     }
     // The sums below are read before their warps send the next maxima, without which nobody gets here again.
