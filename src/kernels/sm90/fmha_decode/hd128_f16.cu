@@ -8,7 +8,7 @@ namespace {
 
 template <int kRows, int kCluster>
 DecodeEntry entry(const char* name) {
-  return decode_entry<DecodeHd128<false, kRows, kCluster, false>>(name);
+  return decode_entry<DecodeKernel<128, false, kRows, kCluster, false>>(name);
 }
 
 }  // namespace

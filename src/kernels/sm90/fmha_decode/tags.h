@@ -6,9 +6,9 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16, int kRows, int kCluster, bool kPaged>
-struct DecodeHd128 {
-  static constexpr DecodeNumbers kNumbers{128, kBf16, kChunkKeys};
+template <int kHeadDim, bool kBf16, int kRows, int kCluster, bool kPaged>
+struct DecodeKernel {
+  static constexpr DecodeNumbers kNumbers{kHeadDim, kBf16, kChunkKeys};
   static constexpr DecodeSchedule kSchedule{kRows, kCluster, kPaged};
 };
 
