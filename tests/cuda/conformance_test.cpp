@@ -125,7 +125,7 @@ class CudaLong : public CudaTest, public testing::WithParamInterface<tessera_dty
 
 TEST_P(CudaLong, ChunkAndSuperchunkBoundaries) {
   Tallies tallies("boundaries", GetParam());
-  for (const int64_t k : {1023, 1024, 1025, 2048, 16383, 16384, 16385, 33 * 1024 + 5}) {
+  for (const int64_t k : {2047, 2048, 2049, 4096, 32767, 32768, 32769, 33 * 2048 + 5}) {
     tallies.check(plain(GetParam(), 3, k));
     if (HasFatalFailure()) return;
   }

@@ -16,7 +16,7 @@ int64_t draw_keys(Draw* draw) {
     case 1:
       return draw->of<int64_t>({63, 64, 65, 127, 128, 129, 255, 256, 257});
     case 2:
-      return draw->of<int64_t>({1023, 1024, 1025, 2049});
+      return draw->of<int64_t>({2047, 2048, 2049, 4097});
     case 3:
       return draw->in(1026, 2500);
     case 4:

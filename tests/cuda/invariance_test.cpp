@@ -49,23 +49,23 @@ TEST_P(CudaInvariance, EveryKernelGivesTheSameBytes) {
 }
 
 TEST_P(CudaInvariance, RepeatedCallsGiveTheSameBytes) {
-  FmhaSpec spec = base(GetParam(), 600, 2100);
+  FmhaSpec spec = base(GetParam(), 600, 4200);
   spec.heads_q = 8;
   spec.q_lengths = {600, 600, 600};
-  spec.segments[0].lengths = {2100, 2100, 2100};
+  spec.segments[0].lengths = {4200, 4200, 4200};
   const auto expected = cuda_rows("", spec, 1);
   for (int i = 0; i < 4; ++i) expect_rows(spec, 1, expected, "call " + std::to_string(i));
 }
 
 TEST_P(CudaInvariance, AloneOrAmongNeighbours) {
   for (const int64_t q : {1, 2, 17, 129}) {
-    FmhaSpec alone = base(GetParam(), q, 1100);
+    FmhaSpec alone = base(GetParam(), q, 2100);
     alone.ids = {7};
     const auto expected = cuda_rows("", alone, 0);
     FmhaSpec crowd = alone;  // of equal lengths, which every kernel takes
     crowd.q_lengths = {q, q, q, q, q};
     crowd.ids = {1, 2, 7, 3, 4};
-    crowd.segments[0].lengths = {1100, 1100, 1100, 1100, 1100};
+    crowd.segments[0].lengths = {2100, 2100, 2100, 2100, 2100};
     expect_rows(crowd, 2, expected, "equal lengths");
   }
 }
@@ -107,7 +107,7 @@ TEST_P(CudaInvariance, ChunkedPrefillOfAnyChunkLength) {
 }
 
 TEST_P(CudaInvariance, DecodeEqualsTheRowOfAPrefill) {
-  for (const int64_t k : {17, 128, 129, 1024, 1025, 1400}) {
+  for (const int64_t k : {17, 128, 129, 2048, 2049, 2400}) {
     const auto prefill = cuda_rows("", base(GetParam(), 16, k), 0);
     FmhaSpec decode = base(GetParam(), 1, k);
     decode.q_first = {15};
@@ -136,7 +136,7 @@ using CudaLayouts = CudaInvariance;
 
 TEST_P(CudaLayouts, AmongNeighboursOfAnyLength) {
   for (const int64_t q : {1, 2, 17}) {
-    FmhaSpec alone = base(GetParam(), q, 1100);
+    FmhaSpec alone = base(GetParam(), q, 2100);
     alone.ids = {7};
     const auto expected = cuda_rows("", alone, 0);
     for (const KvLayout layout : {KvLayout::kBatched, KvLayout::kPacked, KvLayout::kPaged}) {
@@ -144,7 +144,7 @@ TEST_P(CudaLayouts, AmongNeighboursOfAnyLength) {
       crowd.q_lengths = {40, 1, q, 0, 3};
       crowd.ids = {1, 2, 7, 3, 4};
       crowd.packed_q = layout != KvLayout::kBatched;
-      crowd.segments[0].lengths = {2100, 5, 1100, 64, 900};
+      crowd.segments[0].lengths = {4200, 5, 2100, 64, 900};
       crowd.segments[0].layout = layout;
       expect_rows(crowd, 2, expected, "layout " + std::to_string(static_cast<int>(layout)));
     }
@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CudaLayouts, testing::Values(TESSERA_F16, TESSE
 
 // Negative control: one key less moves bytes.
 TEST_P(CudaInvariance, OneKeyLessIsAnotherResult) {
-  const auto expected = cuda_rows("", base(GetParam(), 70, 1100), 0);
-  FmhaSpec fewer = base(GetParam(), 70, 1099);
+  const auto expected = cuda_rows("", base(GetParam(), 70, 2100), 0);
+  FmhaSpec fewer = base(GetParam(), 70, 2099);
   for (const std::string& kernel : cuda_kernels(TESSERA_OP_FMHA, true)) {
     EXPECT_FALSE(cuda_rows(kernel, fewer, 0) == expected) << kernel;
   }

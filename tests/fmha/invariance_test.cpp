@@ -48,7 +48,7 @@ TEST(Invariance, EveryKernelAndThreadCountGivesTheSameBytes) {
 TEST(Invariance, AloneOrAmongNeighbours) {
   for (const tessera_dtype dtype : {TESSERA_F32, TESSERA_F16, TESSERA_BF16}) {
     for (const int64_t q : {1, 2, 17}) {
-      FmhaSpec alone = base(q, 1100);
+      FmhaSpec alone = base(q, 2100);
       alone.dtype = alone.o_dtype = dtype;
       alone.ids = {7};
       const auto expected = rows_of(alone, 0);
@@ -57,7 +57,7 @@ TEST(Invariance, AloneOrAmongNeighbours) {
         crowd.q_lengths = {40, 1, q, 0, 3};
         crowd.ids = {1, 2, 7, 3, 4};
         crowd.packed_q = layout != KvLayout::kBatched;
-        crowd.segments[0].lengths = {2100, 5, 1100, 64, 900};
+        crowd.segments[0].lengths = {4200, 5, 2100, 64, 900};
         crowd.segments[0].layout = layout;
         EXPECT_EQ(rows_of(crowd, 2), expected);
         EXPECT_EQ(rows_of(crowd, 2, "", 3), expected);
@@ -83,7 +83,7 @@ TEST(Invariance, ChunkedPrefillOfAnyChunkLength) {
 }
 
 TEST(Invariance, DecodeEqualsTheRowOfAPrefill) {
-  for (const int64_t k : {16, 17, 128, 129, 1024, 1025, 1400}) {
+  for (const int64_t k : {16, 17, 128, 129, 2048, 2049, 2400}) {
     const auto prefill = rows_of(base(40, k), 0);
     FmhaSpec decode = base(1, k);
     decode.q_first = {39};
@@ -172,17 +172,17 @@ TEST(Invariance, FlushToZeroOfTheCallerDoesNotMatter) {
 
 // Negative controls: what the contract says may move bits does move them, so the comparisons above can fail.
 TEST(Invariance, NegativeControls) {
-  const auto expected = rows_of(base(1, 1100), 0);
+  const auto expected = rows_of(base(1, 2100), 0);
   EXPECT_NE(rows_of(base(1, 1099), 0), expected) << "one key less";
-  FmhaSpec wider = base(1, 1100);
+  FmhaSpec wider = base(1, 2100);
   wider.segments[0].window_left = 1098;  // hides key 0 only
   EXPECT_NE(rows_of(wider, 0), expected) << "one masked key";
-  FmhaSpec shifted = base(1, 1100);  // the same keys, indices moved by one behind a masked key
+  FmhaSpec shifted = base(1, 2100);  // the same keys, indices moved by one behind a masked key
   shifted.segments[0].lengths = {1101};
   shifted.segments[0].first_key = ~uint64_t{0};
   shifted.segments[0].window_left = 1099;
   EXPECT_NE(rows_of(shifted, 0), expected) << "key indices are part of the contract";
-  FmhaSpec split = base(1, 1100);  // the same keys as two segments
+  FmhaSpec split = base(1, 2100);  // the same keys as two segments
   split.segments.push_back(split.segments[0]);
   split.segments[0].lengths = {500};
   split.segments[1].lengths = {600};

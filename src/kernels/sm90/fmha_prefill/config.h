@@ -30,12 +30,14 @@ struct PrefillSchedule {
   int producer_registers;   // per thread, after reallocation
   int consumer_registers;
   bool general_finish = false;  // sinks, O in fp32, un-normalised states (general_finish.cuh)
+  bool timeline = false;        // time stamps of what the consumers do (timeline.cuh), for debugging
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
+inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers
 inline constexpr int kWideHeadDim = 256;  // its O has no place on chip but the accumulator: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
@@ -74,11 +76,12 @@ struct PrefillLayout {
   static constexpr int kStates = kChain + kChainBytes * kSchedule.consumer_warpgroups;      // (m, l) of each row
   static constexpr int kStateBytes = kWarpgroupRows * 2 * static_cast<int>(sizeof(float));  // per warpgroup
   static constexpr int kBarriers = kStates + kStateBytes * kSchedule.consumer_warpgroups;
-  // Full and empty of each Q, of each stage of K and V, and of the slots of tile indices.
-  static constexpr int kTileSlots = 2;  // query tiles handed to the consumers ahead of time
+  // Full and empty of each Q, of each stage of K and V, and of the slots of tiles.
+  static constexpr int kTileSlots = 4;  // query tiles handed to the consumers ahead of time
   static constexpr int kBarrierCount = 2 * kSchedule.consumer_warpgroups + 4 * kSchedule.stages + 2 * kTileSlots;
-  static constexpr int kTiles = kBarriers + 8 * kBarrierCount;
-  static constexpr int kBytes = kTiles + 4 * kTileSlots;
+  static constexpr int kTiles = (kBarriers + 8 * kBarrierCount + 15) / 16 * 16;
+  static constexpr int kTimeline = kTiles + kTileSlotBytes * kTileSlots;  // stamps so far, of each consumer
+  static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
   static_assert(4 * kChainShared >= std::min(least_chain_shared(kNumbers.head_dim), kNumbers.head_dim / 2),
@@ -110,6 +113,8 @@ struct TileOrder {
   int total;
 };
 
+inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
+
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
 struct PrefillArguments {
   CUtensorMap q_map;  // box (64 tokens, 64 dims)
@@ -134,6 +139,7 @@ struct PrefillArguments {
   tessera_row_scalars row_max, row_sum;  // m - b and l of R9
   const float* sinks;                    // per query head, or null
   bool wide_output, unnormalized;
+  uint2* timeline;  // (block, consumer, kTimelineStamps) of (event, clock); kernels with a timeline only
 };
 
 }  // namespace tessera::sm90

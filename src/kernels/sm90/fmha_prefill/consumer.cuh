@@ -11,7 +11,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using Base::weigh, Base::multiply, Base::close_rows, Base::continues;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
@@ -111,30 +111,34 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 
   // One granule after the other; the other warpgroups multiply while this one computes weights.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
+    for (int j = 0;; ++j) {
       weigh(f, warpgroup, j, query.first_row, first_masked, at);
+      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
       const int chunk = j / kChunkTiles;
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
       if (chunk_ends && continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, j, tiles, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
         store_chunk(f, warpgroup, chunk, j + 1 == tiles);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
+      if (j + 1 == tiles) {
+        break;
+      }
     }
   }
 
@@ -158,26 +162,30 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       return;
     }
     float inverse[kRowsPerThread];
-    Base::finish_rows(f.closed, query, t, row, inverse);
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    uint8_t* const staging = shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes;
+    Base::invert_sums(f.closed, inverse);
+    const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
+    const uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
     wait_staging(warpgroup);
 #pragma unroll
     for (int i = 0; i < kOutputs; i += 2) {
       const int h = i / 2 % 2;
       const uint32_t pair = finish_pair<kElement>(__fmul_rn(f.o[i], inverse[h]), __fmul_rn(f.o[i + 1], inverse[h]));
-      const int column = i / 4 * 8 + t % 4 * 2;
-      *reinterpret_cast<uint32_t*>(staging + swizzled_offset(kWarpgroupRows, row + 8 * h, column)) = pair;
+      // The piece's place in its row is all that the swizzle changes; eight rows further it is the same.
+      const int piece = i / 4 % (kPanelColumns / 8);
+      store_shared((first ^ static_cast<uint32_t>(piece << 4)) +
+                       i / 4 / (kPanelColumns / 8) * panel_bytes(kWarpgroupRows) + h * kSwizzleBytes,
+                   static_cast<int>(pair));
     }
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        store_box(&args.o_map, shared_address(staging) + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns,
-                  query.first_row, query.head, query.batch);
+        store_box(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query.first_row,
+                  query.head, query.batch);
       }
       store_commit();
     }
+    Base::store_lse(f.closed, query, t, row);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_prefill/common.cuh"
 #include "kernels/sm90/fmha_prefill/general_finish.cuh"
+#include "kernels/sm90/fmha_prefill/timeline.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -25,9 +26,14 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
-  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
+  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots (8).
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
+
+  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish;
+
+  __device__ __forceinline__ static uint32_t round_of(const Position& at) { return at.use >> kRoundShift; }
 
   // Everything a thread carries from granule to granule.
   struct Fragments {
@@ -43,16 +49,21 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // First of a thread's two rows within its warpgroup; the other is 8 further.
   __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-  // The index of this block's tile number `round`.
-  __device__ __forceinline__ int take_tile(int warpgroup, uint32_t round) const {
-    const TilePosition at{round};
-    Base::tile_ring().wait_full(at);
-    const int index = load_shared(Base::tile_slot(at.stage()));
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have read it
+  // This block's tile number `round`, which stays in its slot until release_tile(). It is read there at every use
+  // rather than kept in registers.
+  __device__ __forceinline__ QueryTile tile_of(uint32_t round) const {
+    return load_tile(Base::tile_slot(TilePosition{round}.stage()));
+  }
+  // Granules that the consumer's rows of it see.
+  __device__ __forceinline__ int own_granules(int warpgroup, uint32_t round) const {
+    return uniform(load_shared(own_granules_slot(Base::tile_slot(TilePosition{round}.stage()), warpgroup)));
+  }
+  // All threads of the warpgroup have read it for the last time.
+  __device__ __forceinline__ void release_tile(int warpgroup, uint32_t round) const {
+    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (thread() == 0) {
-      Base::tile_ring().release(at);
+      Base::tile_ring().release(TilePosition{round});
     }
-    return uniform(index);
   }
 
   // ---------------------------------------------------------------- matrix work
@@ -93,9 +104,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
+  // R2 for granule j.
+  __device__ __forceinline__ void mask(Fragments& f, int j, int first_row, int first_masked) const {
     if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
@@ -106,12 +116,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
         f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
       }
     }
+  }
+  // R3 for granule j. Whether O has to follow with O a of R6.
+  __device__ __forceinline__ bool move(Fragments& f, int j, float (&rescale)[kRowsPerThread]) const {
     const bool fresh = j % kChunkTiles == 0;
     if (fresh) {
       f.rows.clear();
     }
-    const bool moved = move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold);
-    if (moved && !fresh) {
+    return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+  }
+  // R2, R3 and O a of R6 for granule j.
+  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
+                                                float (&rescale)[kRowsPerThread]) const {
+    mask(f, j, first_row, first_masked);
+    if (move(f, j, rescale)) {
       rescale_output(f.o, rescale);
     }
   }
@@ -127,12 +145,17 @@ struct PrefillGranules : PrefillCommon<Tag> {
 #pragma unroll 1
     while (true) {
       start_scores(f, warpgroup, uniform(at.stage()));
+      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
       const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
+        if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
+          release_query(warpgroup);
+        }
         mask_and_move(f, j, first_row, first_masked, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
@@ -142,19 +165,35 @@ struct PrefillGranules : PrefillCommon<Tag> {
       redo = true;
     }
     add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+
+  // Whether granule j is the last one of the tile and cannot need its S again: it is masked.
+  __device__ __forceinline__ bool query_goes_early(int warpgroup, int j, int first_masked, const Position& at) const {
+    return kEarlyQuery && j >= first_masked && own_granules(warpgroup, round_of(at)) == j + 1;
+  }
+  // One thread, no further S of this tile: its Q may be replaced by the next one's.
+  __device__ __forceinline__ void release_query(int warpgroup) const {
+    q_ring(warpgroup).release(RingPosition<1>{});
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, int tiles, const Position& at, bool leader) const {
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, int first_masked,
+                                           const Position& at, bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
+      if (kEarlyQuery && j + 1 == tiles && j < first_masked) {
+        release_query(warpgroup);
+      }
     }
     if (j + 1 < tiles) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
     pin_registers(f.o);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
     if (leader) {
       v_ring().release(at);
     }
@@ -195,32 +234,25 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
   }
-  // R9: a row's part of `finish`: LSE, and 1 / l in `inverse`. `row` is own_row() of thread t.
-  __device__ __forceinline__ void finish_rows(const StateRows& closed, const QueryTile& query, int t, int row,
-                                              float (&inverse)[kRowsPerThread]) const {
+  // R9: 1 / l of a thread's rows, 0 where no key was visible.
+  __device__ __forceinline__ static void invert_sums(const StateRows& closed, float (&inverse)[kRowsPerThread]) {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      const bool none = closed.m[h] == minus_infinity();
-      inverse[h] = none ? 0.0F : __frcp_rn(closed.l[h]);
-      const int i = query.first_row + row + 8 * h;
-      if (args.lse != nullptr && t % 4 == 0 && i < args.seqlen_q) {
-        args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
-            none ? minus_infinity()
-                 : __fmul_rn(__fadd_rn(soft_log2(closed.l[h]), __fsub_rn(closed.m[h], args.bias)), kLn2);
-      }
+      inverse[h] = closed.m[h] == minus_infinity() ? 0.0F : __frcp_rn(closed.l[h]);
     }
   }
-
-  // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_tile(int index, int warpgroup) const {
-    QueryTile query = Base::tile(index);
-    const int first_row = query.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < query.rows && first_row >= 0;
-    query.first_row = any ? first_row : args.seqlen_q;
-    return query;
-  }
-  __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
-    return key_tiles(query.first_row, kWarpgroupRows);
+  // R9: LSE. `row` is own_row() of thread t. Better stored after the rows themselves: the fence before their way
+  // through the copy engine waits for these stores as well.
+  __device__ __forceinline__ void store_lse(const StateRows& closed, const QueryTile& query, int t, int row) const {
+    // The four threads of two rows hold the same scalars: the first takes the one row, the second the other.
+    const bool second = t % 4 == 1;
+    const int i = query.first_row + row + (second ? 8 : 0);
+    if (args.lse != nullptr && t % 4 < kRowsPerThread && i < args.seqlen_q) {
+      const float m = second ? closed.m[1] : closed.m[0];
+      const float l = second ? closed.l[1] : closed.l[0];
+      args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
+          m == minus_infinity() ? m : __fmul_rn(__fadd_rn(soft_log2(l), __fsub_rn(m, args.bias)), kLn2);
+    }
   }
 
   // Granules that only other rows of the block see.
@@ -244,14 +276,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    for (int index = take_tile(warpgroup, 0); index < args.order.total;
-         index = take_tile(warpgroup, at.use >> kRoundShift)) {
+    while (true) {
+      const uint32_t round = round_of(at);
+      Base::tile_ring().wait_full(TilePosition{round});
+      if (uniform(tile_of(round).granules) < 0) {
+        break;
+      }
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
       Fragments f;
       f.rows.clear();
       f.closed.clear();
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
-      if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
-        self.attend(f, warpgroup, query, at);
+      q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
+      if (own_granules(warpgroup, round) > 0) {
+        self.attend(f, warpgroup, Base::own_rows(tile_of(round), warpgroup), at);
       } else {
 #pragma unroll
         for (float& o : f.o) {
@@ -259,15 +297,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});  // the producer may load the next tile's Q
+      const QueryTile whole = tile_of(round_of(at));
+      const int granules = own_granules(warpgroup, round_of(at));
+      if ((!kEarlyQuery || granules == 0) && thread() == 0) {
+        release_query(warpgroup);
       }
-      index = opaque(index);  // the tile is worked out again rather than kept in registers
-      const QueryTile query = own_tile(index, warpgroup);
-      const QueryTile whole = Base::tile(index);
-      skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
-      self.finish(f, warpgroup, query);
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
+      skip(warpgroup, granules, uniform(whole.granules), at);
+      release_tile(warpgroup, round_of(at));
+      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+      QueryTile own = Base::own_rows(whole, warpgroup);
+      own.granules = granules;
+      self.finish(f, warpgroup, own);
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
+      at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
     }
     if (thread() == 0) {
       store_wait_read();

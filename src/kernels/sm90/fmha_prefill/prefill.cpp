@@ -12,6 +12,9 @@ namespace {
 // K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
 // on).
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
+// But that many K/V heads may be in flight whatever their size: each still has a handful of tiles at work that read the
+// same keys at about the same time, and the longest-first order has more to balance with.
+constexpr int64_t kSectionHeads = 16;
 
 constexpr int64_t kScratchAlignment = 16;
 constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
@@ -167,6 +170,7 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   a.sinks = problem.sinks;
   a.wide_output = problem.wide_output;
   a.unnormalized = problem.unnormalized;
+  a.timeline = static_cast<uint2*>(problem.timeline);
   a.tile_counter = static_cast<int*>(problem.scratch);
   uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
   a.chains = reinterpret_cast<float4*>(accumulators);
@@ -186,7 +190,7 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
                   fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
-  const int64_t section = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
+  const int64_t section = std::max(kSectionHeads, kSectionBytes / kv_head_bytes) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
   // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
   const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;

@@ -27,6 +27,7 @@ struct PrefillProblem {
   bool unnormalized = false;  // O, row_max_log2 and row_sum are the state before R9; wide_output is on
   tessera_row_scalars row_max_log2{}, row_sum{};  // data null: not wanted
   const float* sinks = nullptr;                   // per query head
+  void* timeline = nullptr;                       // kernels with one: PrefillArguments::timeline, zeros
   void* scratch = nullptr;                        // prefill_scratch_bytes(), 16-byte aligned; zero before its first use
 };
 

@@ -1,4 +1,4 @@
-// The producer of a prefill kernel: one thread draws query tiles and feeds the copy engine.
+// The producer of a prefill kernel: one thread draws query tiles and has K and V copied, one thread per consumer its Q.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/common.cuh"
@@ -21,51 +21,67 @@ struct PrefillProducer : PrefillCommon<Tag> {
     }
     return drawn + static_cast<int>(gridDim.x);
   }
-  // Hands `index` to the consumers.
-  __device__ __forceinline__ void post_tile(TilePosition& at, int index) const {
+  // Hands the tile to the consumers. It is worked out here once and for all: divisions take hundreds of clocks.
+  __device__ __forceinline__ void post_tile(TilePosition& at, const QueryTile& query) const {
     barrier_wait(Base::tile_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
-    store_shared(Base::tile_slot(at.stage()), index);
+    const uint32_t slot = Base::tile_slot(at.stage());
+    store_tile(slot, query);
+    for (int w = 0; w < kConsumers; ++w) {
+      store_shared(own_granules_slot(slot, w), Base::key_tiles(Base::own_rows(query, w).first_row, kWarpgroupRows));
+    }
     barrier_arrive(Base::tile_ring().full + 8 * at.stage());
     at.advance();
   }
 
+  // Draws the block's tiles and feeds K and V.
   __device__ __forceinline__ void produce() const {
-    RingPosition<1> q_at;
     TilePosition tile_at;
-    Position at;  // K and V advance together
-    int index = static_cast<int>(blockIdx.x);
-    post_tile(tile_at, index);
-    while (index < args.order.total) {
-      const int next = draw_tile();
+    Position at;  // of V; K is kAhead uses before it
+    QueryTile query = Base::tile(static_cast<int>(blockIdx.x));
+    post_tile(tile_at, query);
+    while (query.granules >= 0) {
+      const QueryTile next = Base::tile(draw_tile());
       post_tile(tile_at, next);
-      const QueryTile query = Base::tile(index);
-      const int tiles = Base::key_tiles(query.first_row, query.rows);
       const int head_kv = query.head / args.group;
+      // K runs kAhead granules before V: consumers let go of them in this order.
+      constexpr int kAhead = Layout::kWide ? 1 : 0;
+      Position k_at = at;
 #pragma unroll 1
-      for (int j = 0; j < tiles; ++j, at.advance()) {
-        load_kv(Base::k_ring().begin_fill(at, Layout::kKvBytes), &args.k_map, Layout::kK, at.stage(), j, head_kv,
-                query.batch);
-        if (j == 0) {
-          load_q(query, q_at);
+      for (int j = -kAhead; j < query.granules; ++j) {
+        if (j + kAhead < query.granules) {
+          load_kv(Base::k_ring().begin_fill(k_at, Layout::kKvBytes), &args.k_map, Layout::kK, k_at.stage(), j + kAhead,
+                  head_kv, query.batch);
+          k_at.advance();
         }
-        load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
-                query.batch);
+        if (j >= 0) {
+          load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
+                  query.batch);
+          at.advance();
+        }
       }
-      if (tiles == 0) {
-        load_q(query, q_at);  // not needed, but consumers count tiles, not Qs
-      }
-      q_at.advance();
-      index = next;
+      query = next;
     }
   }
 
-  __device__ __forceinline__ void load_q(const QueryTile& query, const RingPosition<1>& at) const {
-    for (int w = 0; w < kConsumers; ++w) {
-      const uint32_t barrier = Base::q_ring(w).begin_fill(at, Layout::kQBytes);
-      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        load_box(shared + Layout::kQ + w * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map, barrier,
-                 panel * kPanelColumns, query.first_row + w * kWarpgroupRows, query.head, query.batch);
+  // Feeds Q of one consumer, tile after tile, by a thread of its own: a consumer that is done with its rows goes on to
+  // the next tile while others still multiply.
+  __device__ __forceinline__ void produce_queries(int consumer) const {
+    RingPosition<1> q_at;
+    TilePosition tile_at;
+    while (true) {
+      Base::tile_ring().wait_full(tile_at);
+      const QueryTile query = load_tile(Base::tile_slot(tile_at.stage()));
+      Base::tile_ring().release(tile_at);
+      tile_at.advance();
+      if (query.granules < 0) {
+        return;
       }
+      const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
+      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+        load_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map,
+                 barrier, panel * kPanelColumns, query.first_row + consumer * kWarpgroupRows, query.head, query.batch);
+      }
+      q_at.advance();
     }
   }
 
