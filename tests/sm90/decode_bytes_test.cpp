@@ -52,7 +52,7 @@ std::string describe(const Case& c, const DecodeEntry& entry) {
   for (const int32_t length : c.lengths) {
     lengths += fmt::format(" {}", length);
   }
-  return fmt::format("h{}/{} q{} {} values {} keys{} {}, {}", c.heads_q, c.heads_kv, c.seqlen_q,
+  return fmt::format("d{} h{}/{} q{} {} values {} keys{} {}, {}", entry.head_dim, c.heads_q, c.heads_kv, c.seqlen_q,
                      c.causal ? "causal" : "full", static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform",
                      entry.bf16 ? "bf16" : "f16");
 }
@@ -176,7 +176,7 @@ std::string first_difference(const std::vector<uint8_t>& got, const std::vector<
                      first / unit, a, b);
 }
 
-// The bytes of O and LSE that the oracle writes; kernels of equal dtype share them.
+// The bytes of O and LSE that the oracle writes; kernels of equal head dim and dtype share them.
 using Bytes = std::pair<std::vector<uint8_t>, std::vector<uint8_t>>;
 std::map<std::string, Bytes>& oracle_bytes() {
   static std::map<std::string, Bytes> bytes;
