@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kAlignmentBytes = 16;
 constexpr int64_t kElementBytes = 2;
-constexpr uint32_t kPanelColumns = 64;  // 128 bytes, the widest swizzled box
 constexpr int64_t kLargestDim = int64_t{1} << 31;
 
 struct Encoder {
@@ -34,7 +33,8 @@ Result<Encoder> find_encoder() {
 
 }  // namespace
 
-Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens) {
+Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
+                                   int box_dims) {
   // A dimension of one element may carry any stride: it is never stepped over.
   const auto step_bytes = [](int64_t count, int64_t stride) {
     return count > 1 ? stride * kElementBytes : kAlignmentBytes;
@@ -68,13 +68,16 @@ Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, b
   cuuint64_t pitch[3];
   std::ranges::copy(sizes, extent);
   std::ranges::copy(strides, pitch);
-  const cuuint32_t box[4] = {kPanelColumns, static_cast<cuuint32_t>(box_tokens), 1, 1};
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(box_dims), static_cast<cuuint32_t>(box_tokens), 1, 1};
   const cuuint32_t element_strides[4] = {1, 1, 1, 1};
+  const CUtensorMapSwizzle swizzle = box_dims == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+                                     : box_dims == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                      : CU_TENSOR_MAP_SWIZZLE_32B;
   CUtensorMap map;
   const CUresult result = encoder.value().encode(
       &map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 4,
-      const_cast<void*>(tensor.data), extent, pitch, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      const_cast<void*>(tensor.data), extent, pitch, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Status(Code::kInvalidArgument,
                   fmt::format("{}: the driver refused the tensor map (CUresult {}) for shape ({}, {}, {}, {})", name,

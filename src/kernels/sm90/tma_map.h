@@ -17,9 +17,10 @@ struct TensorView {
   int64_t stride_batch = 0, stride_token = 0, stride_head = 0;  // elements
 };
 
-// The map whose boxes are (box_tokens, 64 dims) of one head, swizzled as smem_tile.cuh describes. `name` is used in
-// errors. kInvalidArgument if an address or stride is no multiple of 16 bytes or a size is out of the engine's range;
-// kDevice if the driver has no encoder.
-Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens);
+// The map whose boxes are (box_tokens, box_dims) of one head; box_dims is 64, 32 or 16, and 16-byte pieces are swizzled
+// within the box's row, 64 dims as smem_tile.cuh describes. `name` is used in errors. kInvalidArgument if an address or
+// stride is no multiple of 16 bytes or a size is out of the engine's range; kDevice if the driver has no encoder.
+Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
+                                   int box_dims = 64);
 
 }  // namespace tessera::sm90
