@@ -342,10 +342,10 @@ TEST_P(DecodeBytes, SequencesWithoutKeys) {
 }
 
 TEST_P(DecodeBytes, AnyGridAndManySequences) {
-  std::vector<int32_t> lengths;
+  std::vector<int32_t> lengths(70);
   std::mt19937 random(5);
-  for (int i = 0; i < 70; ++i) {
-    lengths.push_back(static_cast<int32_t>(random() % 400 + (i % 23 == 0 ? 2100 : 0)));
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = static_cast<int32_t>(random() % 400 + (i % 23 == 0 ? 2100 : 0));
   }
   for (const int clusters : {0, 1, 5}) {
     check({{4, 2, 1, false, Values::kNormal, lengths}, {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}}, clusters);
