@@ -16,6 +16,7 @@
 #include "kernels/sm90/fmha_decode/scores.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/shared_memory.cuh"
 
 namespace tessera::sm90 {
 

@@ -10,6 +10,7 @@
 #include "kernels/sm90/fmha_decode/queries.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/shared_memory.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 
 namespace tessera::sm90 {

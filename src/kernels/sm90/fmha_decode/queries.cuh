@@ -7,6 +7,7 @@
 #include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/shared_memory.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 
 namespace tessera::sm90 {
