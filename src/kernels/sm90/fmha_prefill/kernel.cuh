@@ -11,6 +11,12 @@
 
 namespace tessera::sm90 {
 
+// Which consumer a kernel has; benchmarks bring their own (tests/sm90/bench).
+template <class Tag>
+struct ConsumerOf {
+  using Type = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+};
+
 // Grid: at most one block per multiprocessor, each walking over query tiles.
 template <class Tag>
 __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
@@ -46,7 +52,7 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     }
   } else {
     take_registers<kSchedule.consumer_registers>();
-    using Consumer = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+    using Consumer = typename ConsumerOf<Tag>::Type;
     Consumer{common}.consume(warpgroup - 1);
   }
 }
