@@ -101,7 +101,7 @@ struct FreeConsumer : PrefillConsumer<Tag> {
 #pragma unroll 1
     for (int j = 0;; ++j) {
       if constexpr (kMax == FreeMax::kProved) {
-        Base::weigh(f, warpgroup, j, query.first_row, first_masked, at);
+        Base::weigh(f, warpgroup, j, query.first_row, first_masked, at, [] {});
       } else {
         weigh_exact(f, warpgroup, j, query.first_row, first_masked, at);
       }

@@ -59,43 +59,31 @@ struct Timeline : Tag {
 }  // namespace
 
 template <class Tag>
-  requires requires { Tag::kMax; }
+requires requires {
+  Tag::kMax;
+}
 struct ConsumerOf<Tag> {
-  using Type = std::conditional_t<PrefillLayout<Tag>::kWide, FreeWideConsumer<Tag, Tag::kMax>,
-                                  FreeConsumer<Tag, Tag::kMax>>;
+  using Type =
+      std::conditional_t<PrefillLayout<Tag>::kWide, FreeWideConsumer<Tag, Tag::kMax>, FreeConsumer<Tag, Tag::kMax>>;
 };
 
 namespace {
 
 constexpr std::array kVariants = {
-    prefill_entry<Timeline<PrefillHd64<true, false>>>(),
-    prefill_entry<Timeline<PrefillHd64<true, true>>>(),
-    prefill_entry<Timeline<PrefillHd128<true, false>>>(),
-    prefill_entry<Timeline<PrefillHd128<true, true>>>(),
-    prefill_entry<Timeline<PrefillHd256<true, false>>>(),
-    prefill_entry<Timeline<PrefillHd256<true, true>>>(),
-    prefill_entry<Chunk1024<PrefillHd128<true, false>>>(),
-    prefill_entry<Chunk1024<PrefillHd128<true, true>>>(),
-    prefill_entry<EagerMax<PrefillHd128<true, false>>>(),
-    prefill_entry<EagerMax<PrefillHd128<true, true>>>(),
-    prefill_entry<OneChunk<PrefillHd64<true, false>>>(),
-    prefill_entry<OneChunk<PrefillHd64<true, true>>>(),
-    prefill_entry<OneChunk<PrefillHd128<true, false>>>(),
-    prefill_entry<OneChunk<PrefillHd128<true, true>>>(),
-    prefill_entry<OneChunk<PrefillHd256<true, false>>>(),
-    prefill_entry<OneChunk<PrefillHd256<true, true>>>(),
-    prefill_entry<Free<PrefillHd64<true, false>>>(),
-    prefill_entry<Free<PrefillHd64<true, true>>>(),
-    prefill_entry<Free<PrefillHd128<true, false>>>(),
-    prefill_entry<Free<PrefillHd128<true, true>>>(),
-    prefill_entry<Free<PrefillHd256<true, false>>>(),
-    prefill_entry<Free<PrefillHd256<true, true>>>(),
-    prefill_entry<FreeExact<PrefillHd64<true, false>>>(),
-    prefill_entry<FreeExact<PrefillHd64<true, true>>>(),
-    prefill_entry<FreeExact<PrefillHd128<true, false>>>(),
-    prefill_entry<FreeExact<PrefillHd128<true, true>>>(),
-    prefill_entry<FreeExact<PrefillHd256<true, false>>>(),
-    prefill_entry<FreeExact<PrefillHd256<true, true>>>(),
+    prefill_entry<Timeline<PrefillHd64<true, false>>>(),   prefill_entry<Timeline<PrefillHd64<true, true>>>(),
+    prefill_entry<Timeline<PrefillHd128<true, false>>>(),  prefill_entry<Timeline<PrefillHd128<true, true>>>(),
+    prefill_entry<Timeline<PrefillHd256<true, false>>>(),  prefill_entry<Timeline<PrefillHd256<true, true>>>(),
+    prefill_entry<Chunk1024<PrefillHd128<true, false>>>(), prefill_entry<Chunk1024<PrefillHd128<true, true>>>(),
+    prefill_entry<EagerMax<PrefillHd128<true, false>>>(),  prefill_entry<EagerMax<PrefillHd128<true, true>>>(),
+    prefill_entry<OneChunk<PrefillHd64<true, false>>>(),   prefill_entry<OneChunk<PrefillHd64<true, true>>>(),
+    prefill_entry<OneChunk<PrefillHd128<true, false>>>(),  prefill_entry<OneChunk<PrefillHd128<true, true>>>(),
+    prefill_entry<OneChunk<PrefillHd256<true, false>>>(),  prefill_entry<OneChunk<PrefillHd256<true, true>>>(),
+    prefill_entry<Free<PrefillHd64<true, false>>>(),       prefill_entry<Free<PrefillHd64<true, true>>>(),
+    prefill_entry<Free<PrefillHd128<true, false>>>(),      prefill_entry<Free<PrefillHd128<true, true>>>(),
+    prefill_entry<Free<PrefillHd256<true, false>>>(),      prefill_entry<Free<PrefillHd256<true, true>>>(),
+    prefill_entry<FreeExact<PrefillHd64<true, false>>>(),  prefill_entry<FreeExact<PrefillHd64<true, true>>>(),
+    prefill_entry<FreeExact<PrefillHd128<true, false>>>(), prefill_entry<FreeExact<PrefillHd128<true, true>>>(),
+    prefill_entry<FreeExact<PrefillHd256<true, false>>>(), prefill_entry<FreeExact<PrefillHd256<true, true>>>(),
 };
 
 }  // namespace
