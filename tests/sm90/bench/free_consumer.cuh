@@ -78,10 +78,7 @@ struct FreeConsumer : PrefillConsumer<Tag> {
 
   __device__ __forceinline__ void weigh_exact(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                               const Position& at) const {
-    Base::start_scores(f, warpgroup, uniform(at.stage()));
-    v_ring().wait_full(at);  // producer: V_j, which came with K_j
-    wgmma_wait<0>();
-    pin_registers(f.s);
+    Base::compute_scores(f, warpgroup, at);
     if (Base::query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
       Base::release_query(warpgroup);
     }
@@ -94,23 +91,20 @@ struct FreeConsumer : PrefillConsumer<Tag> {
   }
 
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+    if constexpr (kMax == FreeMax::kProved) {
+      Base::attend(f, warpgroup, query, at);
+      return;
+    }
+    const int first_masked = uniform(key_limit(query.first_row) / kTileKeys);
+    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const bool leader = thread() == 0;
     k_ring().wait_full(at);
     f.rows.clear();
 #pragma unroll 1
-    for (int j = 0;; ++j) {
-      if constexpr (kMax == FreeMax::kProved) {
-        Base::weigh(f, warpgroup, j, query.first_row, first_masked, at, [] {});
-      } else {
-        weigh_exact(f, warpgroup, j, query.first_row, first_masked, at);
-      }
-      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
-      Base::multiply(f, warpgroup, j, tiles, first_masked, at, leader);
+    for (int j = 0; j < tiles; ++j) {
+      weigh_exact(f, warpgroup, j, query.first_row, first_masked, at);
+      Base::multiply(f, warpgroup, j == 0, j + 1 < tiles, j + 1 == tiles && j < first_masked, at, leader);
       at.advance();
-      if (j + 1 == tiles) {
-        break;
-      }
     }
     Base::close_rows(f);
   }

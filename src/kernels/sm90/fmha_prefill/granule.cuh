@@ -22,7 +22,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
   static constexpr int kScores = kTileKeys / 2;  // fp32 per thread of S (64, kTileKeys)
   static constexpr int kOutputs = kDim / 2;      // fp32 per thread of O (64, kDim)
   // A chunk without end is a chunk no sequence fills.
-  static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 30;
+  static constexpr bool kChunked = kNumbers.chunk_keys > 0;
+  static constexpr int kChunkTiles = kChunked ? kNumbers.chunk_keys / kTileKeys : 1 << 30;
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
@@ -134,38 +135,43 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
-  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
-  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
-                                        const Position& at) const {
-    bool redo = false;
-    float rescale[kRowsPerThread];
-    GranuleSums sums;
-#pragma unroll 1
-    while (true) {
-      start_scores(f, warpgroup, uniform(at.stage()));
-      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
-      const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
-      v_ring().wait_full(at);  // producer: V_j, which came with K_j
-      wgmma_wait<0>();
-      pin_registers(f.s);
-      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
-      rescale[0] = rescale[1] = 1.0F;
-      if (exact) {
-        if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
-          release_query(warpgroup);
-        }
-        mask_and_move(f, j, first_row, first_masked, rescale);
-      }
-      sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
-      if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
-        break;
-      }
-      redo = true;
+  // S of granule j, complete.
+  __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at) const {
+    start_scores(f, warpgroup, uniform(at.stage()));
+    stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
+    v_ring().wait_full(at);  // producer: V_j, which came with K_j
+    wgmma_wait<0>();
+    pin_registers(f.s);
+    stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+  }
+
+  // S, softmax and P of granule j, R2 and R3 to the letter: the first granule of a chunk, masked ones, and those whose
+  // maximum may move.
+  __device__ __forceinline__ void weigh_literally(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
+                                                  const Position& at) const {
+    compute_scores(f, warpgroup, at);
+    if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
+      release_query(warpgroup);
     }
-    add_sums(f.rows, rescale, sums);
+    float rescale[kRowsPerThread];
+    mask_and_move(f, j, first_row, first_masked, rescale);
+    add_sums(f.rows, rescale, weigh_and_round<kElement, false>(f.s, f.p, f.rows, args.c, args.bias, args.zero));
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+
+  // The same for any other granule: the weights are computed with the maximum so far, and only if their sums do not
+  // prove that R3 keeps it, the granule has to be weighed literally: false, and nothing has changed. Almost no granule
+  // looks for a maximum.
+  __device__ __forceinline__ bool weigh_unmoved(Fragments& f, int warpgroup, const Position& at) const {
+    compute_scores(f, warpgroup, at);
+    const GranuleSums sums = weigh_and_round<kElement, true>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+      return false;
+    }
+    const float keep[kRowsPerThread] = {1.0F, 1.0F};
+    add_sums(f.rows, keep, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+    return true;
   }
 
   // Whether granule j is the last one of the tile and cannot need its S again: it is masked.
@@ -177,18 +183,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
     q_ring(warpgroup).release(RingPosition<1>{});
   }
 
-  // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, int first_masked,
+  // P V of granule j, `fresh` if it is the first one of its chunk. In its shadow: the stage of K is let go, and the Q
+  // if it is `done`; with `more` the next K is waited for.
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool more, bool query_done,
                                            const Position& at, bool leader) const {
-    start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    start_output(f, uniform(at.stage()), fresh);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && j + 1 == tiles && j < first_masked) {
+      if (kEarlyQuery && query_done) {
         release_query(warpgroup);
       }
     }
-    if (j + 1 < tiles) {
+    if (more) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
