@@ -59,6 +59,21 @@ __device__ __forceinline__ int load_shared(uint32_t address) {
   return value;
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, int4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ int4 load_shared_vector(uint32_t address) {
+  int4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
 // ---------------------------------------------------------------- copy engine (PTX ISA "cp.async.bulk.tensor")
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
@@ -82,6 +97,23 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t sourc
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
                    reinterpret_cast<uint64_t>(map)),
                "r"(source), "r"(dim), "r"(token), "r"(head), "r"(batch)
+               : "memory");
+}
+
+// The same for the maps of make_clipped_map(): (dim, row, sum, head, batch).
+__device__ __forceinline__ void load_clipped_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
+                                                 int dim, int row, int sum, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, "
+      "%7}], [%2];" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
+      : "memory");
+}
+__device__ __forceinline__ void store_clipped_box(const CUtensorMap* map, uint32_t source, int dim, int row, int sum,
+                                                  int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(source), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
                : "memory");
 }
 

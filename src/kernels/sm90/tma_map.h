@@ -22,4 +22,10 @@ struct TensorView {
 // kDevice if the driver has no encoder.
 Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens);
 
+// A map whose boxes end, or begin, with any row: its dimensions are (dim, row, sum, head, batch), the second one has
+// `box_tokens` rows, and coordinates (row, sum) of a box lie at token sum + row - box_tokens. So rows that have to be
+// zeros (or are not to be written) are put out of bounds by choosing `row`, whatever lies behind them in memory: see
+// clip_box(). tensor.tokens only says whether there is more than one; packed tensors have batch = 1.
+Result<CUtensorMap> make_clipped_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens);
+
 }  // namespace tessera::sm90

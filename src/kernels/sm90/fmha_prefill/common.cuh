@@ -52,7 +52,11 @@ struct PrefillCommon {
     const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 32 * kSchedule.stages;
     return {base, base + 8 * kTileSlots};
   }
-  __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const { return shared + Layout::kTiles + 4 * stage; }
+  __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const {
+    return shared + Layout::kTiles + Layout::kSlotBytes * stage;
+  }
+  // Ragged kernels: bit i says that the pool has no page for box i of the keys in this stage.
+  __device__ __forceinline__ uint32_t absent_word(uint32_t stage) const { return shared + Layout::kAbsent + 4 * stage; }
 
   __device__ __forceinline__ void init_barriers() const {
     for (int w = 0; w < kConsumers; ++w) {
@@ -60,7 +64,8 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    tile_ring().init(kTileSlots, kConsumers);
+    // A slot of a ragged kernel is read by every warp of the consumers and by two of the producer.
+    tile_ring().init(kTileSlots, kSchedule.ragged ? 4 * kConsumers + 2 : kConsumers);
     barrier_init_fence();
   }
 

@@ -11,11 +11,18 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::continues;
+  using Base::thread, Base::own_row, Base::own_walk, Base::k_ring, Base::kRagged;
+  using Base::weigh, Base::multiply, Base::close_rows;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
+  using typename Base::Rows, typename Base::Walk, typename Base::WalkRows;
 
-  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    if constexpr (kRagged) {
+      Base::consume_ragged(*this, warpgroup);
+    } else {
+      Base::consume_with(*this, warpgroup);
+    }
+  }
 
   // Thread-private float4 i of the chain memory.
   __device__ __forceinline__ float4* chain_shared(int warpgroup) const {
@@ -56,9 +63,10 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 
   // f.o and f.closed, the state of this superchunk up to the finished chunk `index`, are put away; with `last` they
   // become the state of the whole row.
-  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, int index, bool last) const {
+  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, int index, const Walk& walk,
+                                              bool last) const {
     const bool superchunk_ends = index % kSuperchunkChunks == kSuperchunkChunks - 1;
-    if ((last || superchunk_ends) && index >= kSuperchunkChunks) {
+    if ((last || superchunk_ends) && walk.joins(index)) {
       const float4* const memory = superchunk_memory(warpgroup);
       const float4 state = memory[kOutputs / 4 * kWarpgroupThreads];
       StateRows before{{state.x, state.y}, {state.z, state.w}};
@@ -82,7 +90,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       memory[kOutputs / 4 * kWarpgroupThreads] = state;
       return;
     }
-    if (index == 0) {
+    if (index == walk.first_chunk()) {
       wait_staging(warpgroup);
     }
     float4* const near = chain_shared(warpgroup);
@@ -110,52 +118,53 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   }
 
   // One granule after the other; the other warpgroups multiply while this one computes weights.
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const WalkRows& query, Position& at) const {
+    const Walk walk = own_walk(query, warpgroup, at);
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
-      weigh(f, warpgroup, j, query.first_row, first_masked, at);
+    for (int j = walk.first(); j < walk.end(); ++j) {
+      weigh(f, warpgroup, j, query, walk, at);
       const int chunk = j / kChunkTiles;
-      const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
-      if (chunk_ends && continues(chunk)) {
+      const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == walk.end();
+      if (chunk_ends && walk.continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, j, tiles, at, leader);
+        multiply(f, j, walk, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, j, tiles, at, leader);
+        multiply(f, j, walk, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
-        store_chunk(f, warpgroup, chunk, j + 1 == tiles);
+        store_chunk(f, warpgroup, chunk, walk, j + 1 == walk.end());
       }
       at.advance();
     }
   }
 
   // R9: f.o and f.closed -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
-    if (query.first_row >= args.seqlen_q) {
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& /*walk*/) const {
+    if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
       return;
     }
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
+      if (!kRagged || !args.ragged.fast_finish) {
+        const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
 #pragma unroll
-      for (int i = 0; i < kOutputs / 4; ++i) {
-        if (args.wide_output) {
-          rows.template put<true>(i, output(f, i));
-        } else {
-          rows.template put<false>(i, output(f, i));
+        for (int i = 0; i < kOutputs / 4; ++i) {
+          if (args.wide_output) {
+            rows.template put<true>(i, Base::output(f, i));
+          } else {
+            rows.template put<false>(i, Base::output(f, i));
+          }
         }
+        return;
       }
-      return;
     }
     float inverse[kRowsPerThread];
     Base::finish_rows(f.closed, query, t, row, inverse);
@@ -173,8 +182,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        store_box(&args.o_map, shared_address(staging) + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns,
-                  query.first_row, query.head, query.batch);
+        Base::store_panel(shared_address(staging) + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query);
       }
       store_commit();
     }

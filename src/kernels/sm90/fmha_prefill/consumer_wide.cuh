@@ -13,9 +13,10 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_tiles, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using Base::thread, Base::own_row, Base::own_walk, Base::k_ring, Base::kRagged;
+  using Base::weigh, Base::multiply, Base::close_rows, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
+  using typename Base::Rows, typename Base::Walk, typename Base::WalkRows;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
@@ -24,7 +25,13 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   static constexpr int kFinishDepth = 2;
   static_assert(Layout::kChainShared == 0 && Layout::kChainGlobal == kPieces, "chain: all of it in global scratch");
 
-  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    if constexpr (kRagged) {
+      Base::consume_ragged(*this, warpgroup);
+    } else {
+      Base::consume_with(*this, warpgroup);
+    }
+  }
 
   // ---------------------------------------------------------------- chunks (R8)
 
@@ -48,8 +55,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     return before;
   }
   // The chunks of the superchunk of chunk `index` that lie before it.
-  __device__ __forceinline__ Before chunks_before(int index, int warpgroup, StateRows& state) const {
-    return chain_before(continues(index), chain_global(warpgroup), chain_states(warpgroup), state);
+  __device__ __forceinline__ Before chunks_before(int index, int warpgroup, const Walk& walk, StateRows& state) const {
+    return chain_before(walk.continues(index), chain_global(warpgroup), chain_states(warpgroup), state);
   }
 
   __device__ __forceinline__ static float4 chain_piece(const float4& first, const float4& second,
@@ -98,16 +105,17 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // Chunk `index` ends: (f.o, f.closed) joins the chunks before it, and if its superchunk or the row ends with it, the
   // superchunks before that. `head`: the first pieces of those.
-  __device__ __forceinline__ void put_away(Fragments& f, const Batch& head, int warpgroup, int index, bool last) const {
+  __device__ __forceinline__ void put_away(Fragments& f, const Batch& head, int warpgroup, int index, const Walk& walk,
+                                           bool last) const {
     float4* const memory = chain_global(warpgroup);
-    const Before chunks = chunks_before(index, warpgroup, f.closed);
+    const Before chunks = chunks_before(index, warpgroup, walk, f.closed);
     for_pieces<0, kPieces, kPutDepth>(head, chunks.any, memory, [&](int i, const float4& x) {
       const float4 piece = chain_piece(x, output(f, i), chunks.w);
       __stcg(memory + i * kWarpgroupThreads, piece);
       return __float_as_uint(piece.w);
     });
-    if (last || !continues(index + 1)) {
-      close_superchunk(f, warpgroup, index, last);
+    if (last || (index + 1) % kSuperchunkChunks == 0) {
+      close_superchunk(f, warpgroup, index, walk, last);
       return;
     }
     const float4 state = make_float4(f.closed.m[0], f.closed.m[1], f.closed.l[0], f.closed.l[1]);
@@ -120,11 +128,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // The chunks that were put away and f.closed join the superchunks before them: where superchunks are kept, or with
   // `last` where `finish` looks for them.
-  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, int index, bool last) const {
+  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, int index, const Walk& walk,
+                                                   bool last) const {
     float4* const chunks = chain_global(warpgroup);
     float4* const memory = superchunk_memory(warpgroup);
     float4* const scalars = memory + kPieces * kWarpgroupThreads;
-    const Before before = chain_before(index >= kSuperchunkChunks, memory, scalars, f.closed);
+    const Before before = chain_before(walk.joins(index), memory, scalars, f.closed);
     float4* const to = last ? chunks : memory;
 #pragma unroll 4
     for (int i = 0; i < kPieces; ++i) {
@@ -141,29 +150,28 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // Whether a row whose last chunk this is has its O in memory before `finish`, chained to the end: a second chain step
   // on the way to the finished tile would not fit the registers.
-  __device__ __forceinline__ static bool in_memory(int last_chunk) {
-    return last_chunk >= kSuperchunkChunks;
+  __device__ __forceinline__ static bool in_memory(const Walk& walk, int last_chunk) {
+    return walk.joins(last_chunk);
   }
 
   // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
   // in f, unless it is in_memory().
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = own_tiles(query);
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const WalkRows& query, Position& at) const {
+    const Walk walk = own_walk(query, warpgroup, at);
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
-      weigh(f, warpgroup, j, query.first_row, first_masked, at);
+    for (int j = walk.first(); j < walk.end(); ++j) {
+      weigh(f, warpgroup, j, query, walk, at);
       const int chunk = j / kChunkTiles;
-      const bool last = j + 1 == tiles;
-      if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {
-        const Batch head = fetch(continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, j, tiles, at, leader);
+      const bool last = j + 1 == walk.end();
+      if (last ? in_memory(walk, chunk) : (j + 1) % kChunkTiles == 0) {
+        const Batch head = fetch(walk.continues(chunk), chain_global(warpgroup), 0);
+        multiply(f, j, walk, at, leader);
         close_rows(f);
-        put_away(f, head, warpgroup, chunk, last);
+        put_away(f, head, warpgroup, chunk, walk, last);
       } else {
-        multiply(f, j, tiles, at, leader);
+        multiply(f, j, walk, at, leader);
         if (last) {
           close_rows(f);
         }
@@ -173,24 +181,26 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
-    if (query.first_row >= args.seqlen_q) {
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& walk) const {
+    if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
       return;
     }
-    const int last = max(0, own_tiles(query) - 1) / kChunkTiles;
-    const bool chained = in_memory(last);
+    const int last = max(walk.first(), walk.end() - 1) / kChunkTiles;
+    const bool chained = in_memory(walk, last);
     const Before chunks =
-        chain_before(continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
+        chain_before(walk.continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
-      if (args.wide_output) {
-        finish_rows_of<true>(f, chunks, chained, rows);
-      } else {
-        finish_rows_of<false>(f, chunks, chained, rows);
+      if (!kRagged || !args.ragged.fast_finish) {
+        const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
+        if (args.wide_output) {
+          finish_rows_of<true>(f, chunks, chained, rows);
+        } else {
+          finish_rows_of<false>(f, chunks, chained, rows);
+        }
+        return;
       }
-      return;
     }
     float inverse[kRowsPerThread];
     Base::finish_rows(f.closed, query, t, row, inverse);
@@ -213,7 +223,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   template <int kPanel>
   __device__ __forceinline__ void finish_panels(const Fragments& f, const Before& chunks, bool chained,
                                                 const float (&inverse)[kRowsPerThread], int warpgroup,
-                                                const QueryTile& query) const {
+                                                const Rows& query) const {
     constexpr int kPanelPieces = kPanelColumns / 8;
     const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
     const int t = thread();
@@ -240,8 +250,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < Layout::kChainPanels; ++panel) {
-        store_box(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns,
-                  query.first_row, query.head, query.batch);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, query);
       }
       store_commit();
     }

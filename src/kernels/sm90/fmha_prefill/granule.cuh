@@ -4,8 +4,11 @@
 // consumer.cuh and consumer_wide.cuh.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/sm90/fmha_prefill/common.cuh"
 #include "kernels/sm90/fmha_prefill/general_finish.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_mask.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -28,6 +31,53 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
+
+  static constexpr bool kRagged = kSchedule.ragged;
+
+  // The granules that a consumer's rows look at, and what each of them is in its chunk.
+  struct PlainWalk {
+    int end_granule;
+    int open_end;  // from here on some row does not see all keys
+
+    __device__ __forceinline__ static int first() { return 0; }
+    __device__ __forceinline__ int end() const { return end_granule; }
+    __device__ __forceinline__ bool masked(int j) const { return j >= open_end; }
+    __device__ __forceinline__ static bool fresh(int j) { return j % kChunkTiles == 0; }
+    // Whether the chunk has others of its superchunk before it, and its superchunk others.
+    __device__ __forceinline__ static bool continues(int chunk) { return chunk % kSuperchunkChunks != 0; }
+    __device__ __forceinline__ static bool joins(int chunk) { return chunk >= kSuperchunkChunks; }
+    __device__ __forceinline__ static int first_chunk() { return 0; }
+  };
+  // Read from the tile's slot at every use, for want of registers. `at` has the slot's number.
+  struct LateWalk {
+    const PrefillGranules& self;
+    const Position& at;
+    int warpgroup;
+
+    __device__ __forceinline__ RaggedSlot slot() const { return self.slot_of(at); }
+    __device__ __forceinline__ int get(int field) const {
+      return uniform(load_shared(slot().address + RaggedSlot::kWalks + 16 * warpgroup + 4 * field));
+    }
+    __device__ __forceinline__ int first() const { return get(0); }
+    __device__ __forceinline__ int end() const { return get(1); }
+    __device__ __forceinline__ int open_first() const { return get(2); }
+    __device__ __forceinline__ int open_end() const { return get(3); }
+    __device__ __forceinline__ bool masked(int j) const {
+      return kSchedule.modifiers || j < open_first() || j >= open_end();
+    }
+    __device__ __forceinline__ bool fresh(int j) const { return j == first() || j % kChunkTiles == 0; }
+    __device__ __forceinline__ bool continues(int chunk) const {
+      return chunk % kSuperchunkChunks != 0 && chunk > first_chunk();
+    }
+    __device__ __forceinline__ bool joins(int chunk) const {
+      return chunk / kSuperchunkChunks > first_chunk() / kSuperchunkChunks;
+    }
+    __device__ __forceinline__ int first_chunk() const { return first() / kChunkTiles; }
+  };
+  using Walk = std::conditional_t<kRagged, LateWalk, PlainWalk>;
+  struct NoRows {};
+  using WalkRows = std::conditional_t<kRagged, NoRows, QueryTile>;  // what attend() knows of the rows
+  using Rows = std::conditional_t<kRagged, RaggedRows, QueryTile>;
 
   // Everything a thread carries from granule to granule.
   struct Fragments {
@@ -93,20 +143,54 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
-    if (j >= first_masked) {
+  // R2 for granule j, and the modifiers of R1. Ragged kernels: `absent` has the boxes of keys that are not there.
+  __device__ __forceinline__ void mask(Fragments& f, int j, const QueryTile& query, const PlainWalk& walk,
+                                       int /*absent*/, uint32_t /*stage*/) const {
+    if (walk.masked(j)) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
-      const int limit[kRowsPerThread] = {key_limit(first_row + own_row(t)) - first_key,
-                                         key_limit(first_row + own_row(t) + 8) - first_key};
+      const int limit[kRowsPerThread] = {key_limit(query.first_row + own_row(t)) - first_key,
+                                         key_limit(query.first_row + own_row(t) + 8) - first_key};
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
         f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
       }
     }
-    const bool fresh = j % kChunkTiles == 0;
+  }
+  __device__ __forceinline__ void mask(Fragments& f, int j, NoRows /*query*/, const LateWalk& walk, int absent,
+                                       uint32_t stage) const {
+    const int t = thread();
+    const RaggedSlot slot = walk.slot();
+    const RaggedGranule g{slot,
+                          slot.get(RaggedSlot::kFirstRow) + walk.warpgroup * kWarpgroupRows + own_row(t),
+                          j * kTileKeys + t % 4 * 2};
+    if (unclean(slot)) {
+      clean_values<Tag>(shared + Layout::kV + stage * Layout::kKvBytes, t);
+      named_barrier_sync(kOwnBarrier + walk.warpgroup, kWarpgroupThreads);
+    }
+    if constexpr (kSchedule.modifiers) {
+      if (args.ragged.natural) {
+        modify_scores(args, f.s, g);
+      }
+      if (args.ragged.mask.data != nullptr) {
+        mask_bits(args, f.s, g);
+      }
+    }
+    if (j >= walk.open_end()) {
+      mask_ends(args, f.s, g);
+    }
+    if (j < walk.open_first()) {
+      mask_begins(args, f.s, g);
+    }
+    if (absent != 0) {
+      mask_absent(args, f.s, static_cast<uint32_t>(absent));
+    }
+  }
+
+  // R3 and O a of R6 for granule j.
+  __device__ __forceinline__ void move(Fragments& f, int j, const Walk& walk,
+                                       float (&rescale)[kRowsPerThread]) const {
+    const bool fresh = walk.fresh(j);
     if (fresh) {
       f.rows.clear();
     }
@@ -116,24 +200,36 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
+  // Ragged kernels: whether the tile's V may hold rows that no query sees and that the copy engine has not cut off.
+  __device__ __forceinline__ bool unclean(RaggedSlot slot) const {
+    return (kSchedule.modifiers && args.ragged.mask.data != nullptr) ||
+           (slot.get(RaggedSlot::kFirstGranule) + 1 == slot.get(RaggedSlot::kEndGranule) &&
+            slot.get(RaggedSlot::kFirstKey) % kTileKeys != 0);
+  }
+
   // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
   // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
   // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, const WalkRows& query, const Walk& walk,
                                         const Position& at) const {
     bool redo = false;
     float rescale[kRowsPerThread];
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
+      int absent = 0;
+      if constexpr (kRagged) {
+        absent = uniform(load_shared(Base::absent_word(at.stage())));
+      }
       start_scores(f, warpgroup, uniform(at.stage()));
-      const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
+      const bool exact = redo || !kNumbers.lazy_max || walk.masked(j) || walk.fresh(j) || absent != 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
-        mask_and_move(f, j, first_row, first_masked, rescale);
+        mask(f, j, query, walk, absent, at.stage());
+        move(f, j, walk, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
@@ -145,12 +241,13 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, int tiles, const Position& at, bool leader) const {
-    start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+  __device__ __forceinline__ void multiply(Fragments& f, int j, const Walk& walk, const Position& at,
+                                           bool leader) const {
+    start_output(f, uniform(at.stage()), walk.fresh(j));
     if (leader) {
       k_ring().release(at);
     }
-    if (j + 1 < tiles) {
+    if (j + 1 < walk.end()) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
@@ -178,10 +275,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     return reinterpret_cast<float4*>(shared_bytes + Layout::kStates + warpgroup * Layout::kStateBytes) + thread() / 4;
   }
-  // Whether the chunk has others of its superchunk before it.
-  __device__ __forceinline__ static bool continues(int index) {
-    return index % kSuperchunkChunks != 0;
-  }
   // Piece i of the thread's O.
   __device__ __forceinline__ static float4 output(const Fragments& f, int i) {
     return make_float4(f.o[4 * i], f.o[4 * i + 1], f.o[4 * i + 2], f.o[4 * i + 3]);
@@ -196,18 +289,31 @@ struct PrefillGranules : PrefillCommon<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
   }
   // R9: a row's part of `finish`: LSE, and 1 / l in `inverse`. `row` is own_row() of thread t.
-  __device__ __forceinline__ void finish_rows(const StateRows& closed, const QueryTile& query, int t, int row,
+  __device__ __forceinline__ void finish_rows(const StateRows& closed, const Rows& query, int t, int row,
                                               float (&inverse)[kRowsPerThread]) const {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       const bool none = closed.m[h] == minus_infinity();
       inverse[h] = none ? 0.0F : __frcp_rn(closed.l[h]);
       const int i = query.first_row + row + 8 * h;
-      if (args.lse != nullptr && t % 4 == 0 && i < args.seqlen_q) {
-        args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
+      if (args.lse != nullptr && t % 4 == 0 && i < tokens_of(args, query)) {
+        args.lse[query.batch * args.lse_stride_batch + token_of(query, i) * args.lse_stride_token +
+                 query.head * args.lse_stride_head] =
             none ? minus_infinity()
                  : __fmul_rn(__fadd_rn(soft_log2(closed.l[h]), __fsub_rn(closed.m[h], args.bias)), kLn2);
       }
+    }
+  }
+
+  // The staged panel of the finished tile that holds columns from `column` on -> O. One thread of the warpgroup.
+  __device__ __forceinline__ void store_panel(uint32_t source, int column, const Rows& query) const {
+    if constexpr (kRagged) {
+      const ClippedBox box =
+          clip_box(query.first_token + query.first_row, 0, query.tokens - query.first_row, kWarpgroupRows);
+      store_clipped_box(&args.o_map, source, column, box.row, box.sum, query.head,
+                        args.ragged.cu_seqlens_q != nullptr ? 0 : query.batch);
+    } else {
+      store_box(&args.o_map, source, column, query.first_row, query.head, query.batch);
     }
   }
 
@@ -221,6 +327,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
   __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
     return key_tiles(query.first_row, kWarpgroupRows);
+  }
+  __device__ __forceinline__ PlainWalk own_walk(const QueryTile& query, int /*warpgroup*/,
+                                                const Position& /*at*/) const {
+    return {own_tiles(query), key_limit(query.first_row) / kTileKeys};
+  }
+  __device__ __forceinline__ LateWalk own_walk(NoRows /*query*/, int warpgroup, const Position& at) const {
+    return {*this, at, warpgroup};
+  }
+  __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
+    return {Base::tile_slot(TilePosition{at.use >> kRoundShift}.stage())};
+  }
+  __device__ __forceinline__ static RaggedRows own_rows(RaggedSlot slot, int warpgroup) {
+    const int4 place = slot.vector(RaggedSlot::kBatch);
+    return {place.z + warpgroup * kWarpgroupRows, place.y, place.x, place.w, slot.get(RaggedSlot::kFirstToken)};
   }
 
   // Granules that only other rows of the block see.
@@ -266,7 +386,48 @@ struct PrefillGranules : PrefillCommon<Tag> {
       const QueryTile query = own_tile(index, warpgroup);
       const QueryTile whole = Base::tile(index);
       skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
-      self.finish(f, warpgroup, query);
+      self.finish(f, warpgroup, query, own_walk(query, warpgroup, at));
+      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
+    }
+    if (thread() == 0) {
+      store_wait_read();
+    }
+  }
+
+  // The same in a ragged kernel, where the scheduler describes the tiles.
+  template <class Self>
+  __device__ __forceinline__ void consume_ragged(const Self& self, int warpgroup) const {
+    Position at;
+    const LateWalk walk = own_walk(NoRows{}, warpgroup, at);
+#pragma unroll 1
+    while (true) {
+      Base::tile_ring().wait_full(TilePosition{at.use >> kRoundShift});
+      if (uniform(walk.slot().get(RaggedSlot::kBatch)) < 0) {
+        break;
+      }
+      Fragments f;
+      f.rows.clear();
+      f.closed.clear();
+      skip(warpgroup, uniform(walk.slot().get(RaggedSlot::kFirstGranule)), walk.first(), at);
+      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
+      if (walk.first() < walk.end()) {
+        self.attend(f, warpgroup, NoRows{}, at);
+      } else {
+#pragma unroll
+        for (float& o : f.o) {
+          o = 0.0F;
+        }
+        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
+      }
+      if (thread() == 0) {
+        q_ring(warpgroup).release(RingPosition<1>{});
+      }
+      skip(warpgroup, walk.end(), uniform(walk.slot().get(RaggedSlot::kEndGranule)), at);
+      self.finish(f, warpgroup, own_rows(walk.slot(), warpgroup), walk);
+      __syncwarp();  // the slot has been read
+      if (thread() % 32 == 0) {
+        Base::tile_ring().release(TilePosition{at.use >> kRoundShift});
+      }
       at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
     }
     if (thread() == 0) {

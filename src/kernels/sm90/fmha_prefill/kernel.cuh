@@ -8,6 +8,8 @@
 #include "kernels/sm90/fmha_prefill/consumer.cuh"
 #include "kernels/sm90/fmha_prefill/consumer_wide.cuh"
 #include "kernels/sm90/fmha_prefill/producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
 
 namespace tessera::sm90 {
 
@@ -23,7 +25,7 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     prefetch_map(&args.q_map);
     prefetch_map(&args.k_map);
     prefetch_map(&args.v_map);
-    if constexpr (!kSchedule.general_finish) {
+    if constexpr (!kSchedule.general_finish || kSchedule.ragged) {
       prefetch_map(&args.o_map);
     }
     common.init_barriers();
@@ -31,7 +33,16 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
   __syncthreads();
   if (warpgroup == 0) {
     give_registers<kSchedule.producer_registers>();
-    if (threadIdx.x == 0) {
+    if constexpr (kSchedule.ragged) {
+      const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
+      if (warp == 0) {
+        RaggedProducer<Tag>{common}.produce_keys();
+      } else if (warp == 1) {
+        RaggedScheduler<Tag>{common}.schedule();
+      } else if (warp == 2) {
+        RaggedProducer<Tag>{common}.produce_queries();
+      }
+    } else if (threadIdx.x == 0) {
       PrefillProducer<Tag>{common}.produce();
     }
   } else {
