@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "kernels/sm90/fmha_prefill/ragged.h"
 #include "kernels/sm90/fmha_prefill/table.h"
 #include "registry/sm90_rows.h"
 
@@ -16,22 +17,44 @@ constexpr int64_t kAlignmentBytes = 16;   // of the copy engine: addresses and s
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxTiles = int64_t{1} << 30;
+constexpr int32_t kDimStep = 8;       // elements of 16 bytes
 constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
 
 sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
   return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
 }
 
+// Whether a kernel for one length of queries and keys, without further masks, is not enough.
+bool is_ragged(const tessera_fmha_params& p) {
+  const tessera_kv_segment& s = p.segments[0];
+  const bool lengths = p.cu_seqlens_q != nullptr || p.seqlens_q != nullptr || s.cu_seqlens_k != nullptr ||
+                       s.seqlens_k != nullptr || s.page_table != nullptr;
+  const bool masks = s.window_left >= 0 || s.window_right >= 0 || s.compress_ratio > 0 || s.mask.data != nullptr ||
+                     s.q_positions != nullptr || p.chunk_begin != 0 || p.chunk_end != 0;
+  const bool scores = p.softcap != 0.0F || p.alibi_slopes != nullptr;
+  const bool dims = p.head_dim_qk == p.head_dim_v &&
+                    (p.head_dim_qk == 64 || p.head_dim_qk == 128 || p.head_dim_qk == sm90::kWideHeadDim);
+  return lengths || masks || scores || !dims;
+}
+
+constexpr int64_t kSeveral = 2;  // tokens of a tensor that is stepped through, however many there are
+
 // The problem without its scratch. A K/V without keys is never read; its map then describes Q's memory.
 sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   const tessera_kv_segment& s = p.segments[0];
   sm90::PrefillProblem problem;
   problem.dtype = p.dtype;
-  problem.q = view_of(p.q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
-  problem.o = view_of(p.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v);
+  const bool packed_q = p.cu_seqlens_q != nullptr;
+  const int64_t batch = packed_q ? 1 : p.batch;
+  const int64_t tokens = packed_q ? kSeveral : p.seqlen_q;
+  problem.q = view_of(p.q, batch, tokens, p.num_heads_q, p.head_dim_qk);
+  problem.o = view_of(p.o, batch, tokens, p.num_heads_q, p.head_dim_v);
+  const bool paged = s.page_table != nullptr;
+  const int64_t kv_batch = paged ? s.num_pages : s.cu_seqlens_k != nullptr ? 1 : p.batch;
+  const int64_t keys = paged ? s.page_size : s.cu_seqlens_k != nullptr ? kSeveral : s.seqlen_k;
   const tessera_tensor none = {p.q.data, p.head_dim_qk, p.head_dim_qk, p.head_dim_qk, 1};
-  problem.k = view_of(s.seqlen_k == 0 ? none : s.k, p.batch, s.seqlen_k, p.num_heads_kv, p.head_dim_qk);
-  problem.v = view_of(s.seqlen_k == 0 ? none : s.v, p.batch, s.seqlen_k, p.num_heads_kv, p.head_dim_v);
+  problem.k = view_of(s.seqlen_k == 0 ? none : s.k, kv_batch, keys, p.num_heads_kv, p.head_dim_qk);
+  problem.v = view_of(s.seqlen_k == 0 ? none : s.v, kv_batch, keys, p.num_heads_kv, p.head_dim_v);
   problem.causal = s.causal != 0;
   problem.softmax_scale = p.softmax_scale;
   problem.lse = p.lse_natural_no_sink;
@@ -40,12 +63,37 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   problem.row_max_log2 = p.row_max_log2;
   problem.row_sum = p.row_sum;
   problem.sinks = p.sinks;
+  problem.ragged = {.wanted = is_ragged(p),
+                    .batch = p.batch,
+                    .seqlen_q = p.seqlen_q,
+                    .seqlen_k = s.seqlen_k,
+                    .cu_seqlens_q = p.cu_seqlens_q,
+                    .seqlens_q = p.seqlens_q,
+                    .cu_seqlens_k = s.cu_seqlens_k,
+                    .seqlens_k = s.seqlens_k,
+                    .q_positions = s.q_positions,
+                    .page_table = s.page_table,
+                    .page_table_stride = s.page_table_stride,
+                    .page_size = s.page_size,
+                    .window_left = s.window_left,
+                    .window_right = s.window_right,
+                    .compress_ratio = s.compress_ratio,
+                    .chunk_begin = p.chunk_begin,
+                    .chunk_end = p.chunk_end,
+                    .softcap = p.softcap,
+                    .alibi_slopes = p.alibi_slopes,
+                    .mask = s.mask};
   return problem;
 }
 
 const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
-  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, p.segments[0].causal != 0,
-                            sm90::needs_general_finish(problem_of(p)));
+  const sm90::PrefillProblem problem = problem_of(p);
+  if (problem.ragged.wanted) {
+    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(problem)), p.dtype == TESSERA_BF16,
+                                     sm90::needs_modifiers(problem));
+  }
+  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, problem.causal,
+                            sm90::needs_general_finish(problem));
 }
 
 // A dimension of one element is never stepped over, so its stride may be anything.
@@ -75,6 +123,13 @@ const char* sm90_prefill_limit(const tessera_fmha_params& p) {
   }
   if (p.seqlen_q > kMaxTokens || p.segments[0].seqlen_k > kMaxTokens) {
     return "seqlen_q, seqlen_k: got more than 2^30 - 1; allowed up to that";
+  }
+  if (p.head_dim_qk % kDimStep != 0 || p.head_dim_v % kDimStep != 0) {
+    return "head_dim_qk, head_dim_v: got one that is no multiple of 8; allowed multiples of 8";
+  }
+  const tessera_kv_segment& s = p.segments[0];
+  if (s.page_table != nullptr && sm90::ragged_box_keys(entry->granule_keys, true, s.page_size) < sm90::kLeastBoxKeys) {
+    return "page_size: got no multiple of 8; allowed multiples of 8";
   }
   // The extents are below 2^31, 2^20 and 2^30.
   const int64_t tiles = (p.seqlen_q + entry->block_m - 1) / entry->block_m;

@@ -461,7 +461,7 @@ TEST(FmhaApi, ContractIdentityAndChunkKeys) {
   ASSERT_EQ(tessera_fmha_contract_id(&problem.p, nullptr, 0, &length, nullptr), TESSERA_OK);
   int64_t keys = 0;
   ASSERT_EQ(tessera_fmha_chunk_keys(&problem.p, &keys, nullptr), TESSERA_OK);
-  EXPECT_EQ(keys, 1024);
+  EXPECT_EQ(keys, 2048);
 }
 
 // Table entries that only invisible keys would need are free.
@@ -478,14 +478,14 @@ TEST(FmhaApi, PagesOutsideTheWindowAreNotLookedAt) {
 TEST(FmhaApi, ARangeMayEndWithALastSuperchunkThatIsNotFull) {
   Problem problem;
   problem.unnormalized();
-  problem.segment().seqlen_k = 16 * 1024 + 1;  // 17 chunks
+  problem.segment().seqlen_k = 16 * 2048 + 1;  // 17 chunks
   const char* name = nullptr;
   tessera_error error = {};
   for (const int64_t end : {16, 17, 18, 32}) {
     problem.p.chunk_end = end;
     EXPECT_EQ(tessera_fmha_select(&problem.p, &name, &error), TESSERA_OK) << end << ": " << error.text;
   }
-  problem.segment().seqlen_k = 17 * 1024 + 1;  // 18 chunks: 17 of them are no prefix of superchunks
+  problem.segment().seqlen_k = 17 * 2048 + 1;  // 18 chunks: 17 of them are no prefix of superchunks
   problem.p.chunk_end = 17;
   EXPECT_EQ(tessera_fmha_select(&problem.p, &name, &error), TESSERA_INVALID_ARGUMENT);
 }

@@ -70,7 +70,7 @@ TEST(Plan, ConstantListNamesEveryConstantOnce) {
     return found == list.end() ? std::string() : found->value;
   };
   EXPECT_EQ(value("all", "version"), "tessera-0");
-  EXPECT_EQ(value("all", "chunk_keys"), "1024");
+  EXPECT_EQ(value("all", "chunk_keys"), "2048");
   EXPECT_EQ(value("all", "lazy_threshold_log2"), "8");
   EXPECT_EQ(value("all", "log2_e"), "0x3fb8aa3b");
   EXPECT_EQ(value("hopper-k16-f25/f16", "bias_log2"), "7");

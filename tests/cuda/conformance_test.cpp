@@ -2,6 +2,7 @@
 // public interface; what a kernel does not take it refuses, and then writes nothing.
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -55,6 +56,11 @@ class Tallies {
       EXPECT_EQ(first_difference(problem, *expected, run.out), "");
       ++tallies_[kernel].compared;
     }
+  }
+  int fewest_compared() const {
+    int fewest = tallies_.empty() ? 0 : std::numeric_limits<int>::max();
+    for (const auto& [kernel, tally] : tallies_) fewest = std::min(fewest, tally.compared);
+    return fewest;
   }
   int most_compared() const {
     int most = 0;
@@ -110,6 +116,22 @@ INSTANTIATE_TEST_SUITE_P(Seeds, CudaPrefill,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 2)),
                          param_name);
 
+using CudaRagged = CudaConformance;
+
+TEST_P(CudaRagged, EqualsTheOracle) {
+  constexpr int kProblems = 40;
+  Tallies tallies("ragged", dtype());
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 20000 + group() * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_ragged(seed, dtype()), {.keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_EQ(tallies.fewest_compared(), kProblems) << "these problems are made for the ragged prefill kernels";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaRagged,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
+                         param_name);
+
 FmhaSpec plain(tessera_dtype dtype, int64_t q, int64_t k) {
   FmhaSpec spec;
   spec.dtype = spec.o_dtype = dtype;
@@ -125,7 +147,7 @@ class CudaLong : public CudaTest, public testing::WithParamInterface<tessera_dty
 
 TEST_P(CudaLong, ChunkAndSuperchunkBoundaries) {
   Tallies tallies("boundaries", GetParam());
-  for (const int64_t k : {1023, 1024, 1025, 2048, 16383, 16384, 16385, 33 * 1024 + 5}) {
+  for (const int64_t k : {2047, 2048, 2049, 4096, 32767, 32768, 32769, 33 * 2048 + 5}) {
     tallies.check(plain(GetParam(), 3, k));
     if (HasFatalFailure()) return;
   }

@@ -30,8 +30,8 @@ std::vector<GoldenProblem> problems_of_one_dtype() {
       // what the prefill kernels take
       {"prefill_causal", causal(128, 130, 260)},
       {"prefill_full", changed(causal(128, 65, 300), [](Spec, Seg s) { s.causal = 0; })},
-      {"prefill_chunks", causal(128, 5, 2100)},
-      {"prefill_superchunks", causal(128, 2, 16500)},
+      {"prefill_chunks", causal(128, 5, 4200)},
+      {"prefill_superchunks", causal(128, 2, 33000)},
       {"prefill_wide_scores", changed(causal(128, 70, 200), [](Spec p, Seg) { p.q_amplitude = 60.0F; })},
       {"prefill_rows_without_keys", causal(128, 150, 40)},
       {"prefill_grouped_batch", changed(causal(128, 9, 150),

@@ -49,10 +49,10 @@ TEST_P(CudaInvariance, EveryKernelGivesTheSameBytes) {
 }
 
 TEST_P(CudaInvariance, RepeatedCallsGiveTheSameBytes) {
-  FmhaSpec spec = base(GetParam(), 600, 2100);
+  FmhaSpec spec = base(GetParam(), 600, 4200);
   spec.heads_q = 8;
   spec.q_lengths = {600, 600, 600};
-  spec.segments[0].lengths = {2100, 2100, 2100};
+  spec.segments[0].lengths = {4200, 4200, 4200};
   const auto expected = cuda_rows("", spec, 1);
   for (int i = 0; i < 4; ++i) expect_rows(spec, 1, expected, "call " + std::to_string(i));
 }
@@ -107,7 +107,7 @@ TEST_P(CudaInvariance, ChunkedPrefillOfAnyChunkLength) {
 }
 
 TEST_P(CudaInvariance, DecodeEqualsTheRowOfAPrefill) {
-  for (const int64_t k : {17, 128, 129, 1024, 1025, 1400}) {
+  for (const int64_t k : {17, 128, 129, 2048, 2049, 2400}) {
     const auto prefill = cuda_rows("", base(GetParam(), 16, k), 0);
     FmhaSpec decode = base(GetParam(), 1, k);
     decode.q_first = {15};
@@ -144,7 +144,7 @@ TEST_P(CudaLayouts, AmongNeighboursOfAnyLength) {
       crowd.q_lengths = {40, 1, q, 0, 3};
       crowd.ids = {1, 2, 7, 3, 4};
       crowd.packed_q = layout != KvLayout::kBatched;
-      crowd.segments[0].lengths = {2100, 5, 1100, 64, 900};
+      crowd.segments[0].lengths = {4200, 5, 2100, 64, 900};
       crowd.segments[0].layout = layout;
       expect_rows(crowd, 2, expected, "layout " + std::to_string(static_cast<int>(layout)));
     }

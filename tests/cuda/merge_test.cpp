@@ -187,9 +187,9 @@ TEST_F(CudaMerge, RangesMergedInOrderEqualTheWhole) {
     int64_t keys;
     std::vector<std::pair<int64_t, int64_t>> ranges;  // of chunks
   };
-  const Split splits[] = {{3 * 1024 + 100, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}},
-                          {6 * 1024 - 1, {{0, 4}, {4, 5}, {5, 6}}},
-                          {35 * 1024 + 3, {{0, 16}, {16, 32}, {32, 48}}}};
+  const Split splits[] = {{3 * 2048 + 100, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}},
+                          {6 * 2048 - 1, {{0, 4}, {4, 5}, {5, 6}}},
+                          {35 * 2048 + 3, {{0, 16}, {16, 32}, {32, 48}}}};
   for (const tessera_dtype dtype : {TESSERA_F16, TESSERA_BF16}) {
     for (const Split& split : splits) {
       const FmhaSpec whole = long_decode(dtype, split.keys);

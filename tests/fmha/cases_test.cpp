@@ -267,7 +267,7 @@ TEST(CasesB, B2_B4_EveryRowOfEverySequenceIsWrittenWhenSplit) {
   FmhaSpec spec = paged(heads(4, 4, 64), 256);
   for (const std::vector<int64_t>& q : {std::vector<int64_t>{1, 1}, {3, 2}}) {
     spec.packed_q = q[0] > 1;
-    expect_oracle_bytes(batch(spec, q, {1500, 1024}, {1, 2}), 8);
+    expect_oracle_bytes(batch(spec, q, {3000, 2048}, {1, 2}), 8);
   }
 }
 
@@ -305,7 +305,7 @@ TEST(CasesB, B19_SequencesWithoutKeysAreWritten) {
 }
 
 TEST(CasesB, B20_SixteenSplitsOfALatentCache) {
-  FmhaSpec spec = batch(heads(4, 1, 576), {1}, {16 * 1024}, {1});
+  FmhaSpec spec = batch(heads(4, 1, 576), {1}, {16 * 2048}, {1});
   spec.head_dim_v = 512;
   spec.segments[0].v_is_k = true;
   const FmhaProblem problem(spec);

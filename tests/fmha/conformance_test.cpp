@@ -69,7 +69,7 @@ TEST_P(KeyLengths, AroundBlockGranuleChunkBoundaries) {
 
 INSTANTIATE_TEST_SUITE_P(All, KeyLengths,
                          testing::Values(0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 143, 144, 145, 255,
-                                         256, 257, 1023, 1024, 1025, 1040, 1151, 1152, 2047, 2048, 2049));
+                                         256, 257, 1024, 2047, 2048, 2049, 2064, 2175, 2176, 4095, 4096, 4097));
 
 TEST(Conformance, GranuleOf64ForWideHeads) {
   for (const int64_t k : {63, 64, 65, 127, 128, 129, 1023, 1025}) {
@@ -82,7 +82,7 @@ TEST(Conformance, GranuleOf64ForWideHeads) {
 }
 
 TEST(Conformance, SuperchunkBoundaries) {
-  for (const int64_t k : {16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 33 * 1024 + 5}) {
+  for (const int64_t k : {16 * 2048 - 1, 16 * 2048, 16 * 2048 + 1, 33 * 2048 + 5}) {
     FmhaSpec spec = plain(2, k);
     spec.head_dim_qk = 8;
     spec.head_dim_v = 16;
@@ -136,7 +136,7 @@ TEST(Conformance, WindowsOfExtremeWidthAreUnlimited) {
 }
 
 TEST(Conformance, CausalWindowInDecodeSkipsEarlierGranules) {
-  for (const int64_t k : {1, 130, 1100, 2100}) {
+  for (const int64_t k : {1, 130, 2100, 4200}) {
     FmhaSpec spec = causal(1, k);
     spec.segments[0].window_left = 127;
     spec.segments[0].poison_masked = true;

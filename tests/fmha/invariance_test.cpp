@@ -57,7 +57,7 @@ TEST(Invariance, AloneOrAmongNeighbours) {
         crowd.q_lengths = {40, 1, q, 0, 3};
         crowd.ids = {1, 2, 7, 3, 4};
         crowd.packed_q = layout != KvLayout::kBatched;
-        crowd.segments[0].lengths = {2100, 5, 1100, 64, 900};
+        crowd.segments[0].lengths = {4200, 5, 2100, 64, 900};
         crowd.segments[0].layout = layout;
         EXPECT_EQ(rows_of(crowd, 2), expected);
         EXPECT_EQ(rows_of(crowd, 2, "", 3), expected);
@@ -83,7 +83,7 @@ TEST(Invariance, ChunkedPrefillOfAnyChunkLength) {
 }
 
 TEST(Invariance, DecodeEqualsTheRowOfAPrefill) {
-  for (const int64_t k : {16, 17, 128, 129, 1024, 1025, 1400}) {
+  for (const int64_t k : {16, 17, 128, 129, 2048, 2049, 2400}) {
     const auto prefill = rows_of(base(40, k), 0);
     FmhaSpec decode = base(1, k);
     decode.q_first = {39};

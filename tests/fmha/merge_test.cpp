@@ -114,7 +114,7 @@ std::vector<uint8_t> whole_output(const FmhaSpec& spec) {
 }
 
 TEST(Merge, ChunksMergedInOrderEqualTheWhole) {
-  FmhaSpec spec = long_decode(5 * 1024 + 100);
+  FmhaSpec spec = long_decode(5 * 2048 + 100);
   Merge merge(6, 2, 4, 24);
   for (int64_t c = 0; c < 6; ++c) {
     spec.chunk_begin = c;
@@ -122,11 +122,11 @@ TEST(Merge, ChunksMergedInOrderEqualTheWhole) {
     add_state(spec, &merge, c);
   }
   merge.run();
-  EXPECT_EQ(merge.o, whole_output(long_decode(5 * 1024 + 100)));
+  EXPECT_EQ(merge.o, whole_output(long_decode(5 * 2048 + 100)));
 }
 
 TEST(Merge, PrefixOfASuperchunkAndSingleChunksEqualTheWhole) {
-  FmhaSpec spec = long_decode(6 * 1024 - 1);
+  FmhaSpec spec = long_decode(6 * 2048 - 1);
   Merge merge(3, 2, 4, 24);
   int64_t slot = 0;
   for (const auto& [begin, end] : {std::pair{0, 4}, {4, 5}, {5, 6}}) {
@@ -135,11 +135,11 @@ TEST(Merge, PrefixOfASuperchunkAndSingleChunksEqualTheWhole) {
     add_state(spec, &merge, slot++);
   }
   merge.run();
-  EXPECT_EQ(merge.o, whole_output(long_decode(6 * 1024 - 1)));
+  EXPECT_EQ(merge.o, whole_output(long_decode(6 * 2048 - 1)));
 }
 
 TEST(Merge, SuperchunksMergedInOrderEqualTheWhole) {
-  FmhaSpec spec = long_decode(35 * 1024 + 3);
+  FmhaSpec spec = long_decode(35 * 2048 + 3);
   Merge merge(3, 2, 4, 24);
   for (int64_t s = 0; s < 3; ++s) {
     spec.chunk_begin = s * 16;
@@ -147,7 +147,7 @@ TEST(Merge, SuperchunksMergedInOrderEqualTheWhole) {
     add_state(spec, &merge, s);
   }
   merge.run();
-  EXPECT_EQ(merge.o, whole_output(long_decode(35 * 1024 + 3)));
+  EXPECT_EQ(merge.o, whole_output(long_decode(35 * 2048 + 3)));
 }
 
 TEST(Merge, SegmentsMergedInOrderEqualTheWhole) {
@@ -171,7 +171,7 @@ TEST(Merge, SegmentsMergedInOrderEqualTheWhole) {
 }
 
 TEST(Merge, SwappedOrderMovesBits) {  // negative control: the order belongs to the contract
-  FmhaSpec spec = long_decode(3 * 1024);
+  FmhaSpec spec = long_decode(3 * 2048);
   Merge merge(3, 2, 4, 24);
   for (int64_t c = 0; c < 3; ++c) {
     spec.chunk_begin = 2 - c;
@@ -179,7 +179,7 @@ TEST(Merge, SwappedOrderMovesBits) {  // negative control: the order belongs to 
     add_state(spec, &merge, c);
   }
   merge.run();
-  EXPECT_NE(merge.o, whole_output(long_decode(3 * 1024)));
+  EXPECT_NE(merge.o, whole_output(long_decode(3 * 2048)));
 }
 
 TEST(Merge, EveryKernelEqualsTheOracle) {
@@ -312,12 +312,12 @@ TEST(Merge, TinyNegativeValuesOfSixteenBitsArePlusZero) {
 
 // Partials in the order of ranks that a permutation gave, merged in the fixed order of their ranges.
 TEST(Merge, B21_RankOrderDoesNotShow) {
-  const std::vector<uint8_t> expected = whole_output(long_decode(8 * 1024));
+  const std::vector<uint8_t> expected = whole_output(long_decode(8 * 2048));
   for (const int64_t ranks : {2, 4, 8}) {
     Merge merge(8, 2, 4, 24);
     for (int64_t i = 0; i < 8; ++i) {
       const int64_t chunk = (i * 3 + ranks) % 8;  // computed in another order, stored by chunk
-      FmhaSpec spec = long_decode(8 * 1024);
+      FmhaSpec spec = long_decode(8 * 2048);
       spec.chunk_begin = chunk;
       spec.chunk_end = chunk + 1;
       add_state(spec, &merge, chunk);

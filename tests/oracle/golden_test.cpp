@@ -49,7 +49,7 @@ std::vector<Problem> problems() {
       {"wide_scores", pair, 60.0F, causal},
       {"d192_v128", {.sq = 2, .sk = 200, .hq = 2, .hk = 2, .dqk = 192, .dv = 128}, 3.0F, causal},
       {"chunks", {.sq = 2, .sk = 3333, .dqk = 16, .dv = 16}, 6.0F, causal},
-      {"superchunks", {.sq = 1, .sk = 17 * 1024, .dqk = 16, .dv = 16}, 6.0F, [](Attention&) {}},
+      {"superchunks", {.sq = 1, .sk = 17 * 2048, .dqk = 16, .dv = 16}, 6.0F, [](Attention&) {}},
       {"window", pair, 4.0F, [](Attention& a) { a.params.segments[0].window_left = 150; }},
       {"compressed", pair, 4.0F, [](Attention& a) { a.params.segments[0].compress_ratio = 4; }},
       {"softcap_alibi", pair, 8.0F,

@@ -57,12 +57,12 @@ TEST_P(Rules, R0GranuleIs128KeysUpToHeadDim128And64Above) {
   }
 }
 
-TEST_P(Rules, R0ChunkIs1024KeysAndStartsFresh) {
-  ScoreRow before(GetParam(), 1100, 0.0F);
-  before.set_score(1023, 5.0F);
+TEST_P(Rules, R0ChunkIs2048KeysAndStartsFresh) {
+  ScoreRow before(GetParam(), 2100, 0.0F);
+  before.set_score(2047, 5.0F);
   EXPECT_EQ(before.max_after_run(), 0.0F);
-  ScoreRow fresh(GetParam(), 1100, 0.0F);
-  fresh.set_score(1024, 5.0F);
+  ScoreRow fresh(GetParam(), 2100, 0.0F);
+  fresh.set_score(2048, 5.0F);
   EXPECT_EQ(fresh.max_after_run(), 5.0F);
 }
 
@@ -112,17 +112,17 @@ TEST_P(Rules, R3ADropOfSixtyFourKeepsThePastAndSixtyFiveForgetsIt) {
 
 TEST_P(Rules, R8ADropOfSixtyFourBetweenChunksKeepsThePastAndSixtyFiveForgetsIt) {
   for (const auto& [score, expected] : {std::pair{64.0F, 0x1p-64F}, std::pair{65.0F, 0.0F}}) {
-    ScoreRow row(GetParam(), 1025, 0.0F);
+    ScoreRow row(GetParam(), 2049, 0.0F);
     row.v.set(0, 0, 0, 0, 1.0F);
-    row.set_score(1024, score);
+    row.set_score(2048, score);
     row.run();
     EXPECT_EQ(row.unbiased_o(0), expected);
     EXPECT_EQ(row.max_at(0, 0, 0) + row.bias, score);
 
-    ScoreRow reversed(GetParam(), 1025, -100.0F);  // the later chunk is the small one
+    ScoreRow reversed(GetParam(), 2049, -100.0F);  // the later chunk is the small one
     reversed.set_score(0, score);
-    reversed.set_score(1024, 0.0F);
-    reversed.v.set(0, 1024, 0, 0, 1.0F);
+    reversed.set_score(2048, 0.0F);
+    reversed.v.set(0, 2048, 0, 0, 1.0F);
     reversed.run();
     EXPECT_EQ(reversed.unbiased_o(0), expected);
   }

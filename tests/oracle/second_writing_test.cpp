@@ -81,10 +81,10 @@ TEST_P(SecondWritingTest, SeveralChunksUnderAWindowThatStartsInsideAGranule) {
 }
 
 TEST_P(SecondWritingTest, SeveralSuperchunks) {
-  Attention a(GetParam(), {.sq = 1, .sk = 3 * 16384 + 100, .dqk = 16, .dv = 16}, 15, 6.0F);
+  Attention a(GetParam(), {.sq = 1, .sk = 3 * 32768 + 100, .dqk = 16, .dv = 16}, 15, 6.0F);
   a.params.output_mode = TESSERA_OUTPUT_UNNORMALIZED;
   a.run();
-  compare(a, 0, 0, 0, 0, 3 * 16384 + 100);
+  compare(a, 0, 0, 0, 0, 3 * 32768 + 100);
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ class SplitMerge : public testing::TestWithParam<Numerics> {};
 INSTANTIATE_TEST_SUITE_P(All, SplitMerge, testing::ValuesIn(all_numerics()),
                          [](const auto& row) { return name_of(row.param); });
 
-constexpr int64_t kChunk = 1024;
+constexpr int64_t kChunk = 2048;
 
 // Runs chunks [begin, end) as a state.
 void run_range(Attention& a, int64_t begin, int64_t end) {

@@ -13,7 +13,7 @@ int64_t draw_keys(Draw& draw) {
     case 0:
       return 0;
     case 1:
-      return draw.of<int64_t>({63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2049});
+      return draw.of<int64_t>({63, 64, 65, 127, 128, 129, 2047, 2048, 2049, 4097});
     case 2:
       return draw.in(900, 2300);
     case 3:

@@ -64,7 +64,7 @@ TEST_P(FmhaSm80Dims, LengthsAroundTiles) {
 }
 
 TEST_P(FmhaSm80Dims, ChunksAndTheirChain) {
-  for (const int64_t k : {1023, 1024, 1025, 2049, 4000}) {
+  for (const int64_t k : {2047, 2048, 2049, 4097, 8000}) {
     FmhaSpec s = one_sequence(causal(spec()), 5, k);
     s.q_amplitude = k % 2 == 0 ? 1.0F : 20.0F;
     s.unnormalized = k > 2000;
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Library, FmhaSm80Dims,
                          dims_name);
 
 TEST_F(FmhaSm80, SuperchunksAndTheirChain) {
-  for (const int64_t k : {16384, 16385, 33 * 1024 + 7}) {
+  for (const int64_t k : {32768, 32769, 33 * 2048 + 7}) {
     FmhaSpec s = one_sequence(causal(plain(TESSERA_BF16, 64, 64)), 3, k);
     s.q_amplitude = k % 2 == 0 ? 1.0F : 8.0F;
     expect_oracle_bytes_on_device(s);
@@ -207,7 +207,7 @@ TEST_F(FmhaSm80, SinksStatesAndWideOutput) {
 TEST_F(FmhaSm80, SegmentsInTheirOrder) {
   FmhaSpec s = plain(TESSERA_F16, 128, 64);
   s.q_lengths = {3, 1, 0};
-  s.segments[0].lengths = {2100, 0, 5};
+  s.segments[0].lengths = {4200, 0, 5};
   for (const auto layout : {KvLayout::kPaged, KvLayout::kPacked, KvLayout::kBatched}) {
     SegmentSpec segment;
     segment.lengths = {100, 1030, 1};

@@ -152,7 +152,7 @@ FmhaSpec long_decode() {
   spec.heads_kv = 2;
   spec.segments.emplace_back();
   spec.segments[0].causal = 1;
-  return one_sequence(spec, 3, 19 * 1024 + 5);
+  return one_sequence(spec, 3, 19 * 2048 + 5);
 }
 
 States no_states(const FmhaSpec& spec) {

@@ -287,27 +287,27 @@ TEST_P(PrefillBytes, LengthsAroundTiles) {
 }
 
 TEST_P(PrefillBytes, ChunksAndTheirChain) {
-  check({{1, 1, 1, 65, 1023, Values::kNormal},
-         {1, 1, 1, 65, 1024, Values::kWide},
-         {1, 2, 1, 130, 1025, Values::kNormal},
-         {1, 1, 1, 64, 2047, Values::kWide},
-         {1, 1, 1, 192, 2048, Values::kRising},
-         {1, 1, 1, 129, 2049, Values::kRising},
-         {1, 1, 1, 300, 3200, Values::kTiny},
-         {1, 1, 1, 200, 3137, Values::kWide},
-         {1, 2, 1, 1100, 1100, Values::kNormal},
-         {1, 1, 1, 70, 5000, Values::kNormal}});
+  check({{1, 1, 1, 65, 2047, Values::kNormal},
+         {1, 1, 1, 65, 2048, Values::kWide},
+         {1, 2, 1, 130, 2049, Values::kNormal},
+         {1, 1, 1, 64, 4095, Values::kWide},
+         {1, 1, 1, 192, 4096, Values::kRising},
+         {1, 1, 1, 129, 4097, Values::kRising},
+         {1, 1, 1, 300, 6300, Values::kTiny},
+         {1, 1, 1, 200, 6237, Values::kWide},
+         {1, 2, 1, 2150, 2150, Values::kNormal},
+         {1, 1, 1, 70, 9000, Values::kNormal}});
 }
 
 TEST_P(PrefillBytes, SuperchunksAndTheirChain) {
-  check({{1, 1, 1, 64, 16384, Values::kNormal},
-         {1, 1, 1, 70, 16385, Values::kWide},
-         {1, 1, 1, 33, 36000, Values::kRising}});
+  check({{1, 1, 1, 64, 32768, Values::kNormal},
+         {1, 1, 1, 70, 32769, Values::kWide},
+         {1, 1, 1, 33, 70000, Values::kRising}});
 }
 
 // One block, several tiles: what a tile leaves in the scratch must not reach the next one.
 TEST_P(PrefillBytes, SuperchunksOfOneTileAfterAnother) {
-  check({{1, 2, 1, 130, 16500, Values::kRising}}, 1);
+  check({{1, 2, 1, 130, 33000, Values::kRising}}, 1);
 }
 
 TEST_P(PrefillBytes, FewerKeysThanQueries) {
@@ -329,7 +329,7 @@ TEST_P(PrefillBytes, HeadGroups) {
 
 TEST_P(PrefillBytes, SeveralTilesPerBlockAndAnyGrid) {
   const std::vector<Case> cases = {
-      {2, 4, 2, 515, 515, Values::kNormal}, {3, 3, 1, 140, 1300, Values::kWide}, {2, 4, 1, 260, 1100, Values::kRising}};
+      {2, 4, 2, 515, 515, Values::kNormal}, {3, 3, 1, 140, 2300, Values::kWide}, {2, 4, 1, 260, 2150, Values::kRising}};
   for (const int blocks : {1, 3, 7}) {
     check(cases, blocks);
   }
@@ -339,8 +339,8 @@ TEST_P(PrefillBytes, SeveralTilesPerBlockAndAnyGrid) {
 const std::vector<Case>& general_cases() {
   static const std::vector<Case> cases = {{2, 5, 1, 70, 130, Values::kWide},
                                           {1, 2, 1, 129, 65, Values::kNormal},
-                                          {1, 5, 5, 200, 2100, Values::kRising},
-                                          {1, 2, 1, 33, 16500, Values::kNormal}};
+                                          {1, 5, 5, 200, 4200, Values::kRising},
+                                          {1, 2, 1, 33, 33000, Values::kNormal}};
   return cases;
 }
 TEST_P(PrefillGeneralBytes, SixteenBitOutput) {

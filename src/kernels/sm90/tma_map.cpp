@@ -74,11 +74,11 @@ Result<CUtensorMap> encode_map(const char* name, uintptr_t data, bool bf16, std:
   const cuuint32_t box[kMaxRank] = {kPanelColumns, static_cast<cuuint32_t>(box_tokens), 1, 1, 1};
   const cuuint32_t element_strides[kMaxRank] = {1, 1, 1, 1, 1};
   CUtensorMap map;
-  const CUresult result = encoder.value().encode(
-      &map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      static_cast<cuuint32_t>(sizes.size()), reinterpret_cast<void*>(data), extent, pitch, box, element_strides,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encoder.value().encode(&map, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                             static_cast<cuuint32_t>(sizes.size()), reinterpret_cast<void*>(data), extent, pitch, box,
+                             element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return Status(Code::kInvalidArgument, fmt::format("{}: the driver refused the tensor map (CUresult {}) for ({})",
                                                       name, static_cast<int>(result), fmt::join(sizes, ", ")));

@@ -27,13 +27,12 @@ const PrefillEntry* find(const char* variant, int head_dim, bool bf16, bool caus
 }  // namespace
 
 // Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim), contiguous; LSE (batch,
-// heads_q, seqlen_q). Returns 0, or 1 after printing why not.
-extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(const char* variant, int bf16, int causal,
-                                                                            int batch, int seqlen_q, int seqlen_k,
-                                                                            int heads_q, int heads_kv, int head_dim,
-                                                                            const void* q, const void* k, const void* v,
-                                                                            void* o, float* lse, void* scratch,
-                                                                            float scale, int blocks, void* stream) {
+// heads_q, seqlen_q). timeline: for variant "timeline", (blocks, consumers, 2048) of two 32-bit words, zeros. Returns
+// 0, or 1 after printing why not.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(
+    const char* variant, int bf16, int causal, int batch, int seqlen_q, int seqlen_k, int heads_q, int heads_kv,
+    int head_dim, const void* q, const void* k, const void* v, void* o, float* lse, void* scratch, float scale,
+    int blocks, void* timeline, void* stream) {
   const PrefillEntry* entry = find(variant, head_dim, bf16 != 0, causal != 0);
   if (entry == nullptr) {
     std::fprintf(stderr, "variant %s: not built for this head dim, dtype and mask\n", variant);
@@ -53,6 +52,7 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(cons
   problem.softmax_scale = scale;
   problem.lse = {lse, int64_t{heads_q} * seqlen_q, 1, seqlen_q};
   problem.scratch = scratch;
+  problem.timeline = timeline;
   const tessera::Status status = run_prefill(*entry, problem, blocks, static_cast<cudaStream_t>(stream));
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.text().c_str());

@@ -64,8 +64,11 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    // A slot of a ragged kernel is read by every warp of the consumers and by two of the producer.
-    tile_ring().init(kTileSlots, kSchedule.ragged ? 4 * kConsumers + 2 : kConsumers);
+    if constexpr (kSchedule.ragged) {
+      tile_ring().init(kTileSlots, 4 * kConsumers + 2);  // every warp that reads a slot
+    } else {
+      tile_ring().init(kTileSlots, 2 * kConsumers);  // the consumers and the threads that feed their Q
+    }
     barrier_init_fence();
   }
 

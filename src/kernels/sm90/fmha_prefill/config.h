@@ -32,13 +32,14 @@ struct PrefillSchedule {
   bool general_finish = false;  // sinks, O in fp32, un-normalised states (general_finish.cuh)
   bool ragged = false;          // lengths, masks and pages at run time (ragged.cuh); then `causal` is not looked at
   bool modifiers = false;       // softcap, ALiBi, custom bits: every score is looked at (ragged_mask.cuh)
+  bool timeline = false;        // time stamps of what the consumers do (timeline.cuh), for debugging
 };
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
-inline constexpr int kLeastBoxKeys = 8;  // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
+inline constexpr int kLeastBoxKeys = 8;   // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
 inline constexpr int kWideHeadDim = 256;  // its O has no place on chip but the accumulator: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
@@ -87,7 +88,8 @@ struct PrefillLayout {
   // Ragged kernels: a slot describes the tile (RaggedSlot), and a word per stage has a bit for each absent box of keys.
   static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : 4;
   static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
-  static constexpr int kBytes = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);
+  static constexpr int kTimeline = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // stamps of each consumer
+  static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
   static_assert(4 * kChainShared >= std::min(least_chain_shared(kNumbers.head_dim), kNumbers.head_dim / 2),
@@ -118,6 +120,8 @@ struct TileOrder {
   int low_query_tiles;
   int total;
 };
+
+inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
 
 // What ragged kernels take beyond the others: lengths, visibility (R2) and layouts that are only known on the device.
 // Arrays of the caller may hold anything; see ragged_scheduler.cuh.
@@ -173,6 +177,7 @@ struct PrefillArguments {
   tessera_row_scalars row_max, row_sum;  // m - b and l of R9
   const float* sinks;                    // per query head, or null
   bool wide_output, unnormalized;
+  uint2* timeline;         // (block, consumer, kTimelineStamps) of (event, clock); kernels with a timeline only
   RaggedArguments ragged;  // ragged kernels only; their maps are those of make_clipped_map()
 };
 

@@ -129,17 +129,18 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == walk.end();
       if (chunk_ends && walk.continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, j, walk, at, leader);
+        multiply(f, warpgroup, j, walk, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, j, walk, at, leader);
+        multiply(f, warpgroup, j, walk, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
         store_chunk(f, warpgroup, chunk, walk, j + 1 == walk.end());
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
     }

@@ -167,11 +167,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       const bool last = j + 1 == walk.end();
       if (last ? in_memory(walk, chunk) : (j + 1) % kChunkTiles == 0) {
         const Batch head = fetch(walk.continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, j, walk, at, leader);
+        multiply(f, warpgroup, j, walk, at, leader);
         close_rows(f);
         put_away(f, head, warpgroup, chunk, walk, last);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       } else {
-        multiply(f, j, walk, at, leader);
+        multiply(f, warpgroup, j, walk, at, leader);
         if (last) {
           close_rows(f);
         }

@@ -68,8 +68,8 @@ struct GeneralFinish {
         l = __fadd_rn(__fmul_rn(l, rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args.bias)));
       }
       inverse[h] = args.unnormalized ? 1.0F : __frcp_rn(l);
-      at[h] = query.batch * args.o_stride_batch + token * args.o_stride_token + query.head * args.o_stride_head +
-              t % 4 * 2;
+      at[h] =
+          query.batch * args.o_stride_batch + token * args.o_stride_token + query.head * args.o_stride_head + t % 4 * 2;
     }
   }
 

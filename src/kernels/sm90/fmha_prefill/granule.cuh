@@ -9,6 +9,7 @@
 #include "kernels/sm90/fmha_prefill/common.cuh"
 #include "kernels/sm90/fmha_prefill/general_finish.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_mask.cuh"
+#include "kernels/sm90/fmha_prefill/timeline.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -78,6 +79,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
   struct NoRows {};
   using WalkRows = std::conditional_t<kRagged, NoRows, QueryTile>;  // what attend() knows of the rows
   using Rows = std::conditional_t<kRagged, RaggedRows, QueryTile>;
+  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish || kRagged;
 
   // Everything a thread carries from granule to granule.
   struct Fragments {
@@ -143,26 +146,37 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
+  // R3 and O a of R6 for granule j.
+  __device__ __forceinline__ void move(Fragments& f, bool fresh, float (&rescale)[kRowsPerThread]) const {
+    if (fresh) {
+      f.rows.clear();
+    }
+    const bool moved = move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold);
+    if (moved && !fresh) {
+      rescale_output(f.o, rescale);
+    }
+  }
+
   // R2 for granule j, and the modifiers of R1. Ragged kernels: `absent` has the boxes of keys that are not there.
-  __device__ __forceinline__ void mask(Fragments& f, int j, const QueryTile& query, const PlainWalk& walk,
-                                       int /*absent*/, uint32_t /*stage*/) const {
-    if (walk.masked(j)) {
+  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
+                                                float (&rescale)[kRowsPerThread]) const {
+    if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
-      const int limit[kRowsPerThread] = {key_limit(query.first_row + own_row(t)) - first_key,
-                                         key_limit(query.first_row + own_row(t) + 8) - first_key};
+      const int limit[kRowsPerThread] = {key_limit(first_row + own_row(t)) - first_key,
+                                         key_limit(first_row + own_row(t) + 8) - first_key};
 #pragma unroll
       for (int i = 0; i < kScores; ++i) {
         f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
       }
     }
+    move(f, j % kChunkTiles == 0, rescale);
   }
-  __device__ __forceinline__ void mask(Fragments& f, int j, NoRows /*query*/, const LateWalk& walk, int absent,
-                                       uint32_t stage) const {
+  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, const LateWalk& walk, int absent, uint32_t stage,
+                                                float (&rescale)[kRowsPerThread]) const {
     const int t = thread();
     const RaggedSlot slot = walk.slot();
-    const RaggedGranule g{slot,
-                          slot.get(RaggedSlot::kFirstRow) + walk.warpgroup * kWarpgroupRows + own_row(t),
+    const RaggedGranule g{slot, slot.get(RaggedSlot::kFirstRow) + walk.warpgroup * kWarpgroupRows + own_row(t),
                           j * kTileKeys + t % 4 * 2};
     if (unclean(slot)) {
       clean_values<Tag>(shared + Layout::kV + stage * Layout::kKvBytes, t);
@@ -185,19 +199,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     if (absent != 0) {
       mask_absent(args, f.s, static_cast<uint32_t>(absent));
     }
-  }
-
-  // R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void move(Fragments& f, int j, const Walk& walk,
-                                       float (&rescale)[kRowsPerThread]) const {
-    const bool fresh = walk.fresh(j);
-    if (fresh) {
-      f.rows.clear();
-    }
-    const bool moved = move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold);
-    if (moved && !fresh) {
-      rescale_output(f.o, rescale);
-    }
+    move(f, walk.fresh(j), rescale);
   }
 
   // Ragged kernels: whether the tile's V may hold rows that no query sees and that the copy engine has not cut off.
@@ -222,14 +224,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
         absent = uniform(load_shared(Base::absent_word(at.stage())));
       }
       start_scores(f, warpgroup, uniform(at.stage()));
+      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
       const bool exact = redo || !kNumbers.lazy_max || walk.masked(j) || walk.fresh(j) || absent != 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
       if (exact) {
-        mask(f, j, query, walk, absent, at.stage());
-        move(f, j, walk, rescale);
+        if constexpr (kRagged) {
+          mask_and_move(f, j, walk, absent, at.stage(), rescale);
+        } else {
+          mask_and_move(f, j, query.first_row, walk.open_end, rescale);
+        }
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
@@ -238,20 +245,31 @@ struct PrefillGranules : PrefillCommon<Tag> {
       redo = true;
     }
     add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+
+  // One thread, no further S of this tile: its Q may be replaced by the next one's.
+  __device__ __forceinline__ void release_query(int warpgroup) const {
+    q_ring(warpgroup).release(RingPosition<1>{});
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int j, const Walk& walk, const Position& at,
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, const Walk& walk, const Position& at,
                                            bool leader) const {
     start_output(f, uniform(at.stage()), walk.fresh(j));
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
+      if (kEarlyQuery && j + 1 == walk.end()) {
+        release_query(warpgroup);
+      }
     }
     if (j + 1 < walk.end()) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
     pin_registers(f.o);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
     if (leader) {
       v_ring().release(at);
     }
@@ -366,10 +384,12 @@ struct PrefillGranules : PrefillCommon<Tag> {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
     for (int index = take_tile(warpgroup, 0); index < args.order.total;
          index = take_tile(warpgroup, at.use >> kRoundShift)) {
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
       Fragments f;
       f.rows.clear();
       f.closed.clear();
       q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
       if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
         self.attend(f, warpgroup, query, at);
       } else {
@@ -379,14 +399,16 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});  // the producer may load the next tile's Q
-      }
       index = opaque(index);  // the tile is worked out again rather than kept in registers
       const QueryTile query = own_tile(index, warpgroup);
+      if ((!kEarlyQuery || own_tiles(query) == 0) && thread() == 0) {
+        release_query(warpgroup);
+      }
       const QueryTile whole = Base::tile(index);
       skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
+      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
       self.finish(f, warpgroup, query, own_walk(query, warpgroup, at));
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
       at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
     }
     if (thread() == 0) {
@@ -419,8 +441,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      if (thread() == 0) {
-        q_ring(warpgroup).release(RingPosition<1>{});
+      if ((!kEarlyQuery || walk.first() >= walk.end()) && thread() == 0) {
+        release_query(warpgroup);
       }
       skip(warpgroup, walk.end(), uniform(walk.slot().get(RaggedSlot::kEndGranule)), at);
       self.finish(f, warpgroup, own_rows(walk.slot(), warpgroup), walk);

@@ -4,6 +4,7 @@
 
 namespace tessera::sm90 {
 
-template cudaError_t launch_prefill<PrefillModified<PrefillHd256<true, false>>>(const PrefillArguments&, int, cudaStream_t);
+template cudaError_t launch_prefill<PrefillModified<PrefillHd256<true, false>>>(const PrefillArguments&, int,
+                                                                                cudaStream_t);
 
 }  // namespace tessera::sm90

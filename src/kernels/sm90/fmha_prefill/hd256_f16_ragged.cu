@@ -4,6 +4,7 @@
 
 namespace tessera::sm90 {
 
-template cudaError_t launch_prefill<PrefillRagged<PrefillHd256<false, false>>>(const PrefillArguments&, int, cudaStream_t);
+template cudaError_t launch_prefill<PrefillRagged<PrefillHd256<false, false>>>(const PrefillArguments&, int,
+                                                                               cudaStream_t);
 
 }  // namespace tessera::sm90

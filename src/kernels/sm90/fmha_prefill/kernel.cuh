@@ -29,12 +29,17 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
       prefetch_map(&args.o_map);
     }
     common.init_barriers();
+    if constexpr (kSchedule.timeline) {
+      for (int w = 0; w < kSchedule.consumer_warpgroups; ++w) {
+        store_shared(common.shared + PrefillLayout<Tag>::kTimeline + 4 * w, 0);
+      }
+    }
   }
   __syncthreads();
   if (warpgroup == 0) {
     give_registers<kSchedule.producer_registers>();
+    const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if constexpr (kSchedule.ragged) {
-      const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
       if (warp == 0) {
         RaggedProducer<Tag>{common}.produce_keys();
       } else if (warp == 1) {
@@ -42,8 +47,12 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
       } else if (warp == 2) {
         RaggedProducer<Tag>{common}.produce_queries();
       }
-    } else if (threadIdx.x == 0) {
-      PrefillProducer<Tag>{common}.produce();
+    } else if (threadIdx.x % 32 == 0) {
+      if (warp == 0) {
+        PrefillProducer<Tag>{common}.produce();
+      } else if (warp <= kSchedule.consumer_warpgroups) {
+        PrefillProducer<Tag>{common}.produce_queries(warp - 1);
+      }
     }
   } else {
     take_registers<kSchedule.consumer_registers>();

@@ -35,8 +35,8 @@ struct RaggedProblem {
   tessera_bit_mask mask{};
 };
 
-// O = softmax(scale Q K^T) V under hopper-k16-f25 (docs/contract.md); unless ragged, every query token i at key position
-// seqlen_k - seqlen_q + i.
+// O = softmax(scale Q K^T) V under hopper-k16-f25 (docs/contract.md); unless ragged, every query token i at key
+// position seqlen_k - seqlen_q + i.
 struct PrefillProblem {
   tessera_dtype dtype = TESSERA_BF16;  // fp16 or bf16; of Q, K, V and, without wide_output, O
   TensorView q, o;                     // (batch, seqlen_q, heads_q, head_dim)
@@ -50,7 +50,8 @@ struct PrefillProblem {
   tessera_row_scalars row_max_log2{}, row_sum{};  // data null: not wanted
   const float* sinks = nullptr;                   // per query head
   RaggedProblem ragged;
-  void* scratch = nullptr;                        // prefill_scratch_bytes(), 16-byte aligned; zero before its first use
+  void* timeline = nullptr;  // kernels with one: PrefillArguments::timeline, zeros
+  void* scratch = nullptr;   // prefill_scratch_bytes(), 16-byte aligned; zero before its first use
 };
 
 // Scratch of a launch: the tile counter, of ragged launches the query tiles of each sequence, and per resident block

@@ -1,4 +1,4 @@
-// The producer of a prefill kernel: one thread draws query tiles and feeds the copy engine.
+// The producer of a prefill kernel: one thread draws query tiles and has K and V copied, one thread per consumer its Q.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/common.cuh"
@@ -29,8 +29,8 @@ struct PrefillProducer : PrefillCommon<Tag> {
     at.advance();
   }
 
+  // Draws the block's tiles and feeds K and V.
   __device__ __forceinline__ void produce() const {
-    RingPosition<1> q_at;
     TilePosition tile_at;
     Position at;  // K and V advance together
     int index = static_cast<int>(blockIdx.x);
@@ -45,27 +45,33 @@ struct PrefillProducer : PrefillCommon<Tag> {
       for (int j = 0; j < tiles; ++j, at.advance()) {
         load_kv(Base::k_ring().begin_fill(at, Layout::kKvBytes), &args.k_map, Layout::kK, at.stage(), j, head_kv,
                 query.batch);
-        if (j == 0) {
-          load_q(query, q_at);
-        }
         load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
                 query.batch);
       }
-      if (tiles == 0) {
-        load_q(query, q_at);  // not needed, but consumers count tiles, not Qs
-      }
-      q_at.advance();
       index = next;
     }
   }
 
-  __device__ __forceinline__ void load_q(const QueryTile& query, const RingPosition<1>& at) const {
-    for (int w = 0; w < kConsumers; ++w) {
-      const uint32_t barrier = Base::q_ring(w).begin_fill(at, Layout::kQBytes);
-      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        load_box(shared + Layout::kQ + w * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map, barrier,
-                 panel * kPanelColumns, query.first_row + w * kWarpgroupRows, query.head, query.batch);
+  // Feeds Q of one consumer, tile after tile, by a thread of its own: a consumer that is done with its rows goes on to
+  // the next tile while others still multiply.
+  __device__ __forceinline__ void produce_queries(int consumer) const {
+    RingPosition<1> q_at;
+    TilePosition tile_at;
+    while (true) {
+      Base::tile_ring().wait_full(tile_at);
+      const int index = load_shared(Base::tile_slot(tile_at.stage()));
+      Base::tile_ring().release(tile_at);
+      tile_at.advance();
+      if (index >= args.order.total) {
+        return;
       }
+      const QueryTile query = Base::tile(index);
+      const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
+      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+        load_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map,
+                 barrier, panel * kPanelColumns, query.first_row + consumer * kWarpgroupRows, query.head, query.batch);
+      }
+      q_at.advance();
     }
   }
 

@@ -112,8 +112,7 @@ __device__ __forceinline__ void mask_ends(const PrefillArguments& args, float (&
   }
 }
 template <int kScores>
-__device__ __forceinline__ void mask_begins(const PrefillArguments& args, float (&s)[kScores],
-                                            const RaggedGranule& g) {
+__device__ __forceinline__ void mask_begins(const PrefillArguments& args, float (&s)[kScores], const RaggedGranule& g) {
   const RaggedSight sight = g.slot.sight(args.ragged.compress_ratio);
   const int limit[kRowsPerThread] = {sight.begin(g.first_row) - g.first_key,
                                      sight.begin(g.first_row + 8) - g.first_key};

@@ -99,7 +99,8 @@ struct RaggedScheduler : PrefillCommon<Tag> {
     if (t == 0) {
       store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, head, first_row, q.count));
       store_shared(slot.address + 4 * RaggedSlot::kFirstToken, make_int4(q.first, position0, begin, end));
-      store_shared(slot.address + 4 * RaggedSlot::kFirstGranule, make_int4(first_granule, end_granule, k.first, k.count));
+      store_shared(slot.address + 4 * RaggedSlot::kFirstGranule,
+                   make_int4(first_granule, end_granule, k.first, k.count));
       store_shared(slot.address + 4 * RaggedSlot::kBeginBase,
                    make_int4(sight.begin_base, sight.end_base, sight.first_key, sight.last_key));
     }

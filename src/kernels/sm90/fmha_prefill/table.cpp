@@ -24,11 +24,10 @@ constexpr std::array<PrefillEntry, 4> ragged_entries() {
           prefill_entry<PrefillModified<Tag<true, false>>>(), prefill_entry<PrefillModified<Tag<false, false>>>()};
 }
 
-constexpr std::array kTables = {entries<PrefillHd64>(),          entries<PrefillHd128>(),
-                                entries<PrefillHd256>(),         general_entries<PrefillHd64>(),
-                                general_entries<PrefillHd128>(), general_entries<PrefillHd256>(),
-                                ragged_entries<PrefillHd64>(),   ragged_entries<PrefillHd128>(),
-                                ragged_entries<PrefillHd256>()};
+constexpr std::array kTables = {
+    entries<PrefillHd64>(),         entries<PrefillHd128>(),         entries<PrefillHd256>(),
+    general_entries<PrefillHd64>(), general_entries<PrefillHd128>(), general_entries<PrefillHd256>(),
+    ragged_entries<PrefillHd64>(),  ragged_entries<PrefillHd128>(),  ragged_entries<PrefillHd256>()};
 constexpr auto kTable = [] {
   std::array<PrefillEntry, kTables.size() * 4> all{};
   std::size_t at = 0;
