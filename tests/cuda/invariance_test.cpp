@@ -59,7 +59,7 @@ TEST_P(CudaInvariance, RepeatedCallsGiveTheSameBytes) {
 
 TEST_P(CudaInvariance, AloneOrAmongNeighbours) {
   for (const int64_t q : {1, 2, 17, 129}) {
-    FmhaSpec alone = base(GetParam(), q, 1100);
+    FmhaSpec alone = base(GetParam(), q, 2100);
     alone.ids = {7};
     const auto expected = cuda_rows("", alone, 0);
     FmhaSpec crowd = alone;  // of equal lengths, which every kernel takes
@@ -136,7 +136,7 @@ using CudaLayouts = CudaInvariance;
 
 TEST_P(CudaLayouts, AmongNeighboursOfAnyLength) {
   for (const int64_t q : {1, 2, 17}) {
-    FmhaSpec alone = base(GetParam(), q, 1100);
+    FmhaSpec alone = base(GetParam(), q, 2100);
     alone.ids = {7};
     const auto expected = cuda_rows("", alone, 0);
     for (const KvLayout layout : {KvLayout::kBatched, KvLayout::kPacked, KvLayout::kPaged}) {

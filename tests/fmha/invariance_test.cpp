@@ -48,7 +48,7 @@ TEST(Invariance, EveryKernelAndThreadCountGivesTheSameBytes) {
 TEST(Invariance, AloneOrAmongNeighbours) {
   for (const tessera_dtype dtype : {TESSERA_F32, TESSERA_F16, TESSERA_BF16}) {
     for (const int64_t q : {1, 2, 17}) {
-      FmhaSpec alone = base(q, 1100);
+      FmhaSpec alone = base(q, 2100);
       alone.dtype = alone.o_dtype = dtype;
       alone.ids = {7};
       const auto expected = rows_of(alone, 0);

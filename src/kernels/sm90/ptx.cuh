@@ -59,19 +59,19 @@ __device__ __forceinline__ int load_shared(uint32_t address) {
   return value;
 }
 
-__device__ __forceinline__ void store_shared(uint32_t address, int4 value) {
+__device__ __forceinline__ void store_shared(uint32_t address, const int4& value) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
                "r"(value.w)
                : "memory");
 }
 
-__device__ __forceinline__ int4 load_shared_vector(uint32_t address) {
-  int4 value;
+__device__ __forceinline__ int4 load_shared_int4(uint32_t address) {
+  int4 x;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                : "r"(address)
                : "memory");
-  return value;
+  return x;
 }
 
 // ---------------------------------------------------------------- copy engine (PTX ISA "cp.async.bulk.tensor")

@@ -258,9 +258,14 @@ __device__ __forceinline__ float chain_output(float first, float second, const C
 // Two output elements of R9 as a pair, -0 as +0.
 template <Element kElement>
 __device__ __forceinline__ uint32_t finish_pair(float low, float high) {
-  uint32_t pair = round_pair<kElement>(low, high);
-  pair = (pair & 0xffffU) == 0x8000U ? pair & 0xffff0000U : pair;
-  return (pair >> 16) == 0x8000U ? pair & 0xffffU : pair;
+  // -0 + +0 is +0, and nothing else changes.
+  uint32_t pair;
+  if constexpr (kElement == Element::kBf16) {
+    asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(round_pair<kElement>(low, high)), "r"(0U));
+  } else {
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(round_pair<kElement>(low, high)), "r"(0U));
+  }
+  return pair;
 }
 
 }  // namespace tessera::sm90

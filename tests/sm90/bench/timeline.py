@@ -44,7 +44,7 @@ def record(options):
         run()
     torch.cuda.synchronize()
     block = (stamps[options.block].to(torch.int64) & 0xFFFFFFFF).tolist()
-    first = block[0][0][1]
+    first = min(lane[0][1] for lane in block)  # 32-bit clocks; a record is far shorter than their period
     lanes = []
     for lane in block:
         lanes.append([[EVENTS[event], (clock - first) & 0xFFFFFFFF] for i, (event, clock) in enumerate(lane)
@@ -89,7 +89,7 @@ def draw(options):
     shown = {}
     for name, colour in SPANS.values():
         shown.setdefault(name, colour)
-    axis.legend(handles=[Patch(color=c, label=n) for n, c in shown.items()] , frameon=False, ncols=5, fontsize=7,
+    axis.legend(handles=[Patch(color=c, label=n) for n, c in shown.items()], frameon=False, ncols=5, fontsize=7,
                 loc="upper center", bbox_to_anchor=(0.5, -0.32))
     axis.set_title(f"One block of {data['gpu']}, head dim {data['head_dim']}, {'causal' if data['causal'] else 'full'}, "
                    f"{data['batch']} x {data['seqlen']}, {data['heads_q']}/{data['heads_kv']} heads; black: a tile begins",

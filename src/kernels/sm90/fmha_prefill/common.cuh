@@ -17,7 +17,23 @@ struct QueryTile {
   int rows;
   int head;
   int batch;
+  int granules;  // that any of the rows sees; -1: no tile, the block is done
 };
+
+// A QueryTile in shared memory, and what of it each consumer sees: (first_row, rows, head, batch), granules, granules
+// of the rows of consumers 0, 1, 2.
+static_assert(kTileSlotBytes == 32 && most_consumers(64) <= 3);
+__device__ __forceinline__ void store_tile(uint32_t slot, const QueryTile& tile) {
+  store_shared(slot, make_int4(tile.first_row, tile.rows, tile.head, tile.batch));
+  store_shared(slot + 16, tile.granules);
+}
+__device__ __forceinline__ QueryTile load_tile(uint32_t slot) {
+  const int4 x = load_shared_int4(slot);
+  return {x.x, x.y, x.z, x.w, load_shared(slot + 16)};
+}
+__device__ __forceinline__ uint32_t own_granules_slot(uint32_t slot, int consumer) {
+  return slot + 20 + 4 * consumer;
+}
 
 template <class Tag>
 struct PrefillCommon {
@@ -47,7 +63,7 @@ struct PrefillCommon {
     const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 16 * kSchedule.stages;
     return {base, base + 8 * kSchedule.stages};
   }
-  // Indices of query tiles.
+  // Query tiles, from the producer to the consumers and to the threads that feed their Q.
   __device__ __forceinline__ Ring tile_ring() const {
     const uint32_t base = shared + Layout::kBarriers + 16 * kConsumers + 32 * kSchedule.stages;
     return {base, base + 8 * kTileSlots};
@@ -64,19 +80,19 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    if constexpr (kSchedule.ragged) {
-      tile_ring().init(kTileSlots, 4 * kConsumers + 2);  // every warp that reads a slot
-    } else {
-      tile_ring().init(kTileSlots, 2 * kConsumers);  // the consumers and the threads that feed their Q
-    }
+    // Ragged: the consumers, and the warps that feed K and V and Q.
+    tile_ring().init(kTileSlots, kSchedule.ragged ? kConsumers + 2 : 2 * kConsumers);
     barrier_init_fence();
   }
 
-  // Tile `index` of the launch's order, index < args.order.total.
+  // Tile `index` of the launch's order.
   __device__ __forceinline__ QueryTile tile(int index) const {
     const TileOrder& order = args.order;
     int pair;
     QueryTile query;
+    if (index >= order.total) {
+      return {0, 0, 0, 0, -1};
+    }
     if (index < order.tall) {
       const int per_section = order.section_heads * order.query_tiles;
       const int section = index / per_section;
@@ -94,7 +110,15 @@ struct PrefillCommon {
     }
     query.head = pair % args.heads_q;
     query.batch = pair / args.heads_q;
+    query.granules = key_tiles(query.first_row, query.rows);
     return query;
+  }
+
+  // The rows of one consumer, none if the sequence has no such rows.
+  __device__ __forceinline__ QueryTile own_rows(const QueryTile& tile, int consumer) const {
+    const int first_row = tile.first_row + consumer * kWarpgroupRows;
+    const bool any = consumer * kWarpgroupRows < tile.rows && first_row >= 0;
+    return {any ? first_row : args.seqlen_q, kWarpgroupRows, tile.head, tile.batch, 0};
   }
 
   // R2: keys [0, key_limit) are visible to the query row.

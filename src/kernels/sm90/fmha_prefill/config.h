@@ -39,8 +39,9 @@ inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
-inline constexpr int kLeastBoxKeys = 8;   // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
-inline constexpr int kWideHeadDim = 256;  // its O has no place on chip but the accumulator: consumer_wide.cuh
+inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers
+inline constexpr int kLeastBoxKeys = 8;    // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
+inline constexpr int kWideHeadDim = 256;   // its O has no place on chip but the accumulator: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
 constexpr int most_consumers(int64_t head_dim) {
@@ -81,12 +82,12 @@ struct PrefillLayout {
   static constexpr int kStates = kChain + kChainBytes * kSchedule.consumer_warpgroups;      // (m, l) of each row
   static constexpr int kStateBytes = kWarpgroupRows * 2 * static_cast<int>(sizeof(float));  // per warpgroup
   static constexpr int kBarriers = kStates + kStateBytes * kSchedule.consumer_warpgroups;
-  // Full and empty of each Q, of each stage of K and V, and of the slots of tile indices.
-  static constexpr int kTileSlots = kSchedule.ragged ? 4 : 2;  // query tiles handed to the consumers ahead of time
+  // Full and empty of each Q, of each stage of K and V, and of the slots of tiles.
+  static constexpr int kTileSlots = 4;  // query tiles handed to the consumers ahead of time
   static constexpr int kBarrierCount = 2 * kSchedule.consumer_warpgroups + 4 * kSchedule.stages + 2 * kTileSlots;
-  static constexpr int kTiles = kBarriers + 8 * kBarrierCount;
-  // Ragged kernels: a slot describes the tile (RaggedSlot), and a word per stage has a bit for each absent box of keys.
-  static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : 4;
+  static constexpr int kTiles = (kBarriers + 8 * kBarrierCount + 15) / 16 * 16;
+  // Ragged kernels: a slot is a RaggedSlot, and a word per stage has a bit for each absent box of keys.
+  static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : kTileSlotBytes;
   static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
   static constexpr int kTimeline = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // stamps of each consumer
   static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);

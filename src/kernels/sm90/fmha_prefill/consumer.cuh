@@ -11,18 +11,10 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_walk, Base::k_ring, Base::kRagged;
-  using Base::weigh, Base::multiply, Base::close_rows;
-  using typename Base::Fragments, typename Base::Layout, typename Base::Position;
-  using typename Base::Rows, typename Base::Walk, typename Base::WalkRows;
-
-  __device__ __forceinline__ void consume(int warpgroup) const {
-    if constexpr (kRagged) {
-      Base::consume_ragged(*this, warpgroup);
-    } else {
-      Base::consume_with(*this, warpgroup);
-    }
-  }
+  using Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using Base::thread, Base::own_row, Base::kRagged, Base::k_ring;
+  using typename Base::Fragments, typename Base::Layout, typename Base::Position, typename Base::Rows,
+      typename Base::Walk;
 
   // Thread-private float4 i of the chain memory.
   __device__ __forceinline__ float4* chain_shared(int warpgroup) const {
@@ -66,7 +58,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, int index, const Walk& walk,
                                               bool last) const {
     const bool superchunk_ends = index % kSuperchunkChunks == kSuperchunkChunks - 1;
-    if ((last || superchunk_ends) && walk.joins(index)) {
+    if ((last || superchunk_ends) && Base::joins(walk, index)) {
       const float4* const memory = superchunk_memory(warpgroup);
       const float4 state = memory[kOutputs / 4 * kWarpgroupThreads];
       StateRows before{{state.x, state.y}, {state.z, state.w}};
@@ -90,7 +82,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       memory[kOutputs / 4 * kWarpgroupThreads] = state;
       return;
     }
-    if (index == walk.first_chunk()) {
+    if (index == Base::first_chunk(walk)) {
       wait_staging(warpgroup);
     }
     float4* const near = chain_shared(warpgroup);
@@ -117,37 +109,82 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
   }
 
-  // One granule after the other; the other warpgroups multiply while this one computes weights.
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const WalkRows& query, Position& at) const {
-    const Walk walk = own_walk(query, warpgroup, at);
+  // One granule after the other, S of the first one in flight; the other warpgroups multiply while this one computes
+  // weights.
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
+    const Walk walk = Base::walk_of(warpgroup, at);
     const bool leader = thread() == 0;  // speaks for the warpgroup
-    k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = walk.first(); j < walk.end(); ++j) {
-      weigh(f, warpgroup, j, query, walk, at);
+    for (int j = Base::first_granule(walk);; ++j) {
+      Base::template weigh<true>(f, warpgroup, j, walk, at);
+      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
       const int chunk = j / kChunkTiles;
-      const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == walk.end();
-      if (chunk_ends && walk.continues(chunk)) {
+      const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
+      if (chunk_ends && continues(walk, chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, warpgroup, j, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, walk, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, warpgroup, j, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, walk, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
-        store_chunk(f, warpgroup, chunk, walk, j + 1 == walk.end());
+        store_chunk(f, warpgroup, chunk, walk, j + 1 == tiles);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
+      if (j + 1 == tiles) {
+        break;
+      }
+      Base::start_scores(f, warpgroup, uniform(at.stage()));
+    }
+  }
+
+  // Waits for the block's next tile and issues S of its first granule. False: there is no further tile. S is issued
+  // even where there is no tile or no granule, from whatever lies in the stage, and not used: ptxas lets S be in flight
+  // over the store of the finished rows only if it is on every path.
+  __device__ __forceinline__ bool begin_tile(Fragments& f, int warpgroup, Position& at) const {
+    const bool any = Base::template enter_tile<true>(warpgroup, at);
+    Base::start_scores(f, warpgroup, uniform(at.stage()));
+    return any;
+  }
+
+  // All tiles of the block. The finished rows of one are stored in the shadow of the first S of the next.
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
+    Fragments f;
+    bool more = begin_tile(f, warpgroup, at);
+#pragma unroll 1
+    while (more) {
+      f.rows.clear();
+      f.closed.clear();
+      if (Base::own_granules(warpgroup, Base::round_of(at)) > Base::first_own_granule(warpgroup, at)) {
+        attend(f, warpgroup, at);
+      } else {
+        wgmma_wait<0>();
+        pin_registers(f.s);
+#pragma unroll
+        for (float& o : f.o) {
+          o = 0.0F;
+        }
+        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
+      }
+      const QueryTile own = Base::leave_tile(warpgroup, at);
+      more = begin_tile(f, warpgroup, at);
+      Base::finish_tile(*this, f, warpgroup, own, at);
+    }
+    wgmma_wait<0>();
+    if (thread() == 0) {
+      store_wait_read();
     }
   }
 
   // R9: f.o and f.closed -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& /*walk*/) const {
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& /*walk*/,
+                                         int /*end*/) const {
     if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
       return;
     }
@@ -159,9 +196,9 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 #pragma unroll
         for (int i = 0; i < kOutputs / 4; ++i) {
           if (args.wide_output) {
-            rows.template put<true>(i, Base::output(f, i));
+            rows.template put<true>(i, output(f, i));
           } else {
-            rows.template put<false>(i, Base::output(f, i));
+            rows.template put<false>(i, output(f, i));
           }
         }
         return;
@@ -169,21 +206,24 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     }
     float inverse[kRowsPerThread];
     Base::finish_rows(f.closed, query, t, row, inverse);
-    extern __shared__ __align__(1024) uint8_t shared_bytes[];
-    uint8_t* const staging = shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes;
+    const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
+    const uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
     wait_staging(warpgroup);
 #pragma unroll
     for (int i = 0; i < kOutputs; i += 2) {
       const int h = i / 2 % 2;
       const uint32_t pair = finish_pair<kElement>(__fmul_rn(f.o[i], inverse[h]), __fmul_rn(f.o[i + 1], inverse[h]));
-      const int column = i / 4 * 8 + t % 4 * 2;
-      *reinterpret_cast<uint32_t*>(staging + swizzled_offset(kWarpgroupRows, row + 8 * h, column)) = pair;
+      // The piece's place in its row is all that the swizzle changes; eight rows further it is the same.
+      const int piece = i / 4 % (kPanelColumns / 8);
+      store_shared((first ^ static_cast<uint32_t>(piece << 4)) +
+                       i / 4 / (kPanelColumns / 8) * panel_bytes(kWarpgroupRows) + h * kSwizzleBytes,
+                   static_cast<int>(pair));
     }
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        Base::store_panel(shared_address(staging) + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, warpgroup, query);
       }
       store_commit();
     }

@@ -13,10 +13,10 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::thread, Base::own_row, Base::own_walk, Base::k_ring, Base::kRagged;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::output;
-  using typename Base::Fragments, typename Base::Layout, typename Base::Position;
-  using typename Base::Rows, typename Base::Walk, typename Base::WalkRows;
+  using Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using Base::thread, Base::own_row, Base::kRagged, Base::k_ring;
+  using typename Base::Fragments, typename Base::Layout, typename Base::Position, typename Base::Rows,
+      typename Base::Walk;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
@@ -25,13 +25,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   static constexpr int kFinishDepth = 2;
   static_assert(Layout::kChainShared == 0 && Layout::kChainGlobal == kPieces, "chain: all of it in global scratch");
 
-  __device__ __forceinline__ void consume(int warpgroup) const {
-    if constexpr (kRagged) {
-      Base::consume_ragged(*this, warpgroup);
-    } else {
-      Base::consume_with(*this, warpgroup);
-    }
-  }
+  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
   // ---------------------------------------------------------------- chunks (R8)
 
@@ -56,7 +50,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
   // The chunks of the superchunk of chunk `index` that lie before it.
   __device__ __forceinline__ Before chunks_before(int index, int warpgroup, const Walk& walk, StateRows& state) const {
-    return chain_before(walk.continues(index), chain_global(warpgroup), chain_states(warpgroup), state);
+    return chain_before(continues(walk, index), chain_global(warpgroup), chain_states(warpgroup), state);
   }
 
   __device__ __forceinline__ static float4 chain_piece(const float4& first, const float4& second,
@@ -133,7 +127,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     float4* const chunks = chain_global(warpgroup);
     float4* const memory = superchunk_memory(warpgroup);
     float4* const scalars = memory + kPieces * kWarpgroupThreads;
-    const Before before = chain_before(walk.joins(index), memory, scalars, f.closed);
+    const Before before = chain_before(Base::joins(walk, index), memory, scalars, f.closed);
     float4* const to = last ? chunks : memory;
 #pragma unroll 4
     for (int i = 0; i < kPieces; ++i) {
@@ -151,28 +145,29 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // Whether a row whose last chunk this is has its O in memory before `finish`, chained to the end: a second chain step
   // on the way to the finished tile would not fit the registers.
   __device__ __forceinline__ static bool in_memory(const Walk& walk, int last_chunk) {
-    return walk.joins(last_chunk);
+    return Base::joins(walk, last_chunk);
   }
 
   // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
   // in f, unless it is in_memory().
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const WalkRows& query, Position& at) const {
-    const Walk walk = own_walk(query, warpgroup, at);
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
+    const Walk walk = Base::walk_of(warpgroup, at);
+    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = walk.first(); j < walk.end(); ++j) {
-      weigh(f, warpgroup, j, query, walk, at);
+    for (int j = Base::first_granule(walk); j < tiles; ++j) {
+      Base::template weigh<false>(f, warpgroup, j, walk, at);
       const int chunk = j / kChunkTiles;
-      const bool last = j + 1 == walk.end();
+      const bool last = j + 1 == tiles;
       if (last ? in_memory(walk, chunk) : (j + 1) % kChunkTiles == 0) {
-        const Batch head = fetch(walk.continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, warpgroup, j, walk, at, leader);
+        const Batch head = fetch(continues(walk, chunk), chain_global(warpgroup), 0);
+        multiply(f, warpgroup, j, tiles, walk, at, leader);
         close_rows(f);
         put_away(f, head, warpgroup, chunk, walk, last);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       } else {
-        multiply(f, warpgroup, j, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, walk, at, leader);
         if (last) {
           close_rows(f);
         }
@@ -182,14 +177,15 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& walk) const {
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& walk,
+                                         int end) const {
     if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
       return;
     }
-    const int last = max(walk.first(), walk.end() - 1) / kChunkTiles;
+    const int last = max(Base::first_granule(walk), end - 1) / kChunkTiles;
     const bool chained = in_memory(walk, last);
     const Before chunks =
-        chain_before(walk.continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
+        chain_before(continues(walk, last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
@@ -251,7 +247,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < Layout::kChainPanels; ++panel) {
-        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, query);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, warpgroup,
+                          query);
       }
       store_commit();
     }

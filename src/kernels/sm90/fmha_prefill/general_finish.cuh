@@ -14,6 +14,12 @@ struct RaggedRows {
   int batch;
   int tokens;       // of the sequence
   int first_token;  // in Q, O and the rows' scalars
+  RaggedSlot slot;  // where all of it was read
+
+  __device__ __forceinline__ static RaggedRows load(RaggedSlot slot, int consumer) {
+    const int4 place = slot.vector(RaggedSlot::kBatch);
+    return {place.z + consumer * kWarpgroupRows, place.y, place.x, place.w, slot.get(RaggedSlot::kFirstToken), slot};
+  }
 };
 __device__ __forceinline__ int tokens_of(const PrefillArguments& args, const QueryTile&) {
   return args.seqlen_q;

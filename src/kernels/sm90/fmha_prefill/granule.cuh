@@ -29,33 +29,26 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
-  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots.
+  // A ring needs a use's number modulo 2 kStages, the tile ring and Q's need the tile's modulo 2 kTileSlots (8).
   static constexpr uint32_t kRoundShift = 28;
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
 
+  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish;
   static constexpr bool kRagged = kSchedule.ragged;
 
-  // The granules that a consumer's rows look at, and what each of them is in its chunk.
+  // The granules of a consumer's rows. The ordinary kernels know all of it from two numbers.
   struct PlainWalk {
-    int end_granule;
-    int open_end;  // from here on some row does not see all keys
-
-    __device__ __forceinline__ static int first() { return 0; }
-    __device__ __forceinline__ int end() const { return end_granule; }
-    __device__ __forceinline__ bool masked(int j) const { return j >= open_end; }
-    __device__ __forceinline__ static bool fresh(int j) { return j % kChunkTiles == 0; }
-    // Whether the chunk has others of its superchunk before it, and its superchunk others.
-    __device__ __forceinline__ static bool continues(int chunk) { return chunk % kSuperchunkChunks != 0; }
-    __device__ __forceinline__ static bool joins(int chunk) { return chunk >= kSuperchunkChunks; }
-    __device__ __forceinline__ static int first_chunk() { return 0; }
+    int first_row;
+    int first_masked;  // from this granule on some row does not see all keys
   };
-  // Read from the tile's slot at every use, for want of registers. `at` has the slot's number.
+  // Ragged kernels read it from the tile's slot at every use, for want of registers; `at` has the slot's number.
   struct LateWalk {
     const PrefillGranules& self;
     const Position& at;
     int warpgroup;
 
-    __device__ __forceinline__ RaggedSlot slot() const { return self.slot_of(at); }
+    __device__ __forceinline__ RaggedSlot slot() const { return self.slot_of(round_of(at)); }
     __device__ __forceinline__ int get(int field) const {
       return uniform(load_shared(slot().address + RaggedSlot::kWalks + 16 * warpgroup + 4 * field));
     }
@@ -63,24 +56,45 @@ struct PrefillGranules : PrefillCommon<Tag> {
     __device__ __forceinline__ int end() const { return get(1); }
     __device__ __forceinline__ int open_first() const { return get(2); }
     __device__ __forceinline__ int open_end() const { return get(3); }
-    __device__ __forceinline__ bool masked(int j) const {
-      return kSchedule.modifiers || j < open_first() || j >= open_end();
-    }
-    __device__ __forceinline__ bool fresh(int j) const { return j == first() || j % kChunkTiles == 0; }
-    __device__ __forceinline__ bool continues(int chunk) const {
-      return chunk % kSuperchunkChunks != 0 && chunk > first_chunk();
-    }
-    __device__ __forceinline__ bool joins(int chunk) const {
-      return chunk / kSuperchunkChunks > first_chunk() / kSuperchunkChunks;
-    }
-    __device__ __forceinline__ int first_chunk() const { return first() / kChunkTiles; }
   };
   using Walk = std::conditional_t<kRagged, LateWalk, PlainWalk>;
-  struct NoRows {};
-  using WalkRows = std::conditional_t<kRagged, NoRows, QueryTile>;  // what attend() knows of the rows
-  using Rows = std::conditional_t<kRagged, RaggedRows, QueryTile>;
-  // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
-  static constexpr bool kEarlyQuery = !kSchedule.general_finish || kRagged;
+  using Rows = std::conditional_t<kRagged, RaggedRows, QueryTile>;  // of a consumer, once its granules are done
+
+  __device__ __forceinline__ RaggedSlot slot_of(uint32_t round) const {
+    return {Base::tile_slot(TilePosition{round}.stage())};
+  }
+  __device__ __forceinline__ Walk walk_of(int warpgroup, const Position& at) const {
+    if constexpr (kRagged) {
+      return {*this, at, warpgroup};
+    } else {
+      const int first_row = Base::own_rows(tile_of(round_of(at)), warpgroup).first_row;
+      return {first_row, key_limit(first_row) / kTileKeys};
+    }
+  }
+  __device__ __forceinline__ static int first_granule(const Walk& walk) {
+    if constexpr (kRagged) {
+      return walk.first();
+    } else {
+      return 0;
+    }
+  }
+  // Whether granule j is the first one of its chunk that the rows look at.
+  __device__ __forceinline__ static bool is_fresh(const Walk& walk, int j) {
+    if constexpr (kRagged) {
+      return j % kChunkTiles == 0 || j == walk.first();
+    } else {
+      return j % kChunkTiles == 0;
+    }
+  }
+  __device__ __forceinline__ static bool is_masked(const Walk& walk, int j) {
+    if constexpr (kRagged) {
+      return kSchedule.modifiers || j >= walk.open_end() || j < walk.open_first();
+    } else {
+      return j >= walk.first_masked;
+    }
+  }
+
+  __device__ __forceinline__ static uint32_t round_of(const Position& at) { return at.use >> kRoundShift; }
 
   // Everything a thread carries from granule to granule.
   struct Fragments {
@@ -96,23 +110,36 @@ struct PrefillGranules : PrefillCommon<Tag> {
   // First of a thread's two rows within its warpgroup; the other is 8 further.
   __device__ __forceinline__ static int own_row(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
-  // The index of this block's tile number `round`.
-  __device__ __forceinline__ int take_tile(int warpgroup, uint32_t round) const {
-    const TilePosition at{round};
-    Base::tile_ring().wait_full(at);
-    const int index = load_shared(Base::tile_slot(at.stage()));
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have read it
-    if (thread() == 0) {
-      Base::tile_ring().release(at);
+  // This block's tile number `round`, which stays in its slot until release_tile(). It is read there at every use
+  // rather than kept in registers.
+  __device__ __forceinline__ QueryTile tile_of(uint32_t round) const {
+    return load_tile(Base::tile_slot(TilePosition{round}.stage()));
+  }
+  // Behind the last granule that the consumer's rows of it look at.
+  __device__ __forceinline__ int own_granules(int warpgroup, uint32_t round) const {
+    if constexpr (kRagged) {
+      return uniform(load_shared(slot_of(round).address + RaggedSlot::kWalks + 16 * warpgroup + 4));
     }
-    return uniform(index);
+    return uniform(load_shared(own_granules_slot(Base::tile_slot(TilePosition{round}.stage()), warpgroup)));
+  }
+  // All threads of the warpgroup have read it for the last time.
+  __device__ __forceinline__ void release_tile(int warpgroup, uint32_t round) const {
+    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+    if (thread() == 0) {
+      Base::tile_ring().release(TilePosition{round});
+    }
   }
 
   // ---------------------------------------------------------------- matrix work
 
   // Issues S = Q K_j^T (R1).
   __device__ __forceinline__ void start_scores(Fragments& f, int warpgroup, uint32_t stage) const {
-    const uint64_t q = tile_descriptor<KMajorTile>(shared + Layout::kQ + warpgroup * Layout::kQBytes);
+    uint32_t q_tile = shared + Layout::kQ + warpgroup * Layout::kQBytes;
+    if constexpr (kRagged && Layout::kWide) {
+      // Found anew: the descriptors of 16 steps would not fit the uniform registers beside what ragged tiles take.
+      q_tile = uniform(static_cast<uint32_t>(opaque(static_cast<int>(q_tile))));
+    }
+    const uint64_t q = tile_descriptor<KMajorTile>(q_tile);
     const uint64_t k = tile_descriptor<KMajorTile>(shared + Layout::kK + stage * Layout::kKvBytes);
     wgmma_fence();
     wgmma_ss_first<kElement>(f.s, q, k);
@@ -121,6 +148,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
       wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
     }
     wgmma_commit();
+    stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
   }
 
   // Issues O := [O +] P_j V_j (R6).
@@ -146,7 +174,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // R3 and O a of R6 for granule j.
+  // R3 and O a of R6 for the scores of a granule.
   __device__ __forceinline__ void move(Fragments& f, bool fresh, float (&rescale)[kRowsPerThread]) const {
     if (fresh) {
       f.rows.clear();
@@ -157,7 +185,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // R2 for granule j, and the modifiers of R1. Ragged kernels: `absent` has the boxes of keys that are not there.
+  // R2, R3 and O a of R6 for granule j.
   __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
                                                 float (&rescale)[kRowsPerThread]) const {
     if (j >= first_masked) {
@@ -172,6 +200,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     move(f, j % kChunkTiles == 0, rescale);
   }
+
+  // The same in a ragged kernel, and the modifiers of R1. `absent`: boxes of keys that are not there.
   __device__ __forceinline__ void mask_and_move(Fragments& f, int j, const LateWalk& walk, int absent, uint32_t stage,
                                                 float (&rescale)[kRowsPerThread]) const {
     const int t = thread();
@@ -199,7 +229,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     if (absent != 0) {
       mask_absent(args, f.s, static_cast<uint32_t>(absent));
     }
-    move(f, walk.fresh(j), rescale);
+    move(f, is_fresh(walk, j), rescale);
   }
 
   // Ragged kernels: whether the tile's V may hold rows that no query sees and that the copy engine has not cut off.
@@ -209,23 +239,26 @@ struct PrefillGranules : PrefillCommon<Tag> {
             slot.get(RaggedSlot::kFirstKey) % kTileKeys != 0);
   }
 
-  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
-  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
-  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, const WalkRows& query, const Walk& walk,
+  // Softmax and P of granule j, and its S unless that has been issued (kIssued). Where the maximum cannot be known in
+  // advance (first granule of a chunk, masked granules) R3 is followed literally. Elsewhere the weights are computed
+  // with the maximum so far, and only if their sums do not prove that R3 keeps it, S is computed once more: almost no
+  // granule looks for a maximum.
+  template <bool kIssued>
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, const Walk& walk,
                                         const Position& at) const {
     bool redo = false;
     float rescale[kRowsPerThread];
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
+      if constexpr (!kIssued) {
+        start_scores(f, warpgroup, uniform(at.stage()));
+      }
       int absent = 0;
       if constexpr (kRagged) {
         absent = uniform(load_shared(Base::absent_word(at.stage())));
       }
-      start_scores(f, warpgroup, uniform(at.stage()));
-      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
-      const bool exact = redo || !kNumbers.lazy_max || walk.masked(j) || walk.fresh(j) || absent != 0;
+      const bool exact = redo || !kNumbers.lazy_max || is_masked(walk, j) || is_fresh(walk, j) || absent != 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
@@ -235,7 +268,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
         if constexpr (kRagged) {
           mask_and_move(f, j, walk, absent, at.stage(), rescale);
         } else {
-          mask_and_move(f, j, query.first_row, walk.open_end, rescale);
+          mask_and_move(f, j, walk.first_row, walk.first_masked, rescale);
         }
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
@@ -243,6 +276,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
         break;
       }
       redo = true;
+      if constexpr (kIssued) {
+        start_scores(f, warpgroup, uniform(at.stage()));
+      }
     }
     add_sums(f.rows, rescale, sums);
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
@@ -254,17 +290,17 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, const Walk& walk, const Position& at,
-                                           bool leader) const {
-    start_output(f, uniform(at.stage()), walk.fresh(j));
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Walk& walk,
+                                           const Position& at, bool leader) const {
+    start_output(f, uniform(at.stage()), is_fresh(walk, j));
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && j + 1 == walk.end()) {
+      if (kEarlyQuery && j + 1 == tiles) {
         release_query(warpgroup);
       }
     }
-    if (j + 1 < walk.end()) {
+    if (j + 1 < tiles) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
@@ -292,6 +328,25 @@ struct PrefillGranules : PrefillCommon<Tag> {
   __device__ __forceinline__ float4* chain_states(int warpgroup) const {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     return reinterpret_cast<float4*>(shared_bytes + Layout::kStates + warpgroup * Layout::kStateBytes) + thread() / 4;
+  }
+  __device__ __forceinline__ static int first_chunk(const Walk& walk) {
+    return first_granule(walk) / kChunkTiles;
+  }
+  // Whether the chunk has others of its superchunk before it.
+  __device__ __forceinline__ static bool continues(const Walk& walk, int index) {
+    if constexpr (kRagged) {
+      return index % kSuperchunkChunks != 0 && index > first_chunk(walk);
+    } else {
+      return index % kSuperchunkChunks != 0;
+    }
+  }
+  // Whether the chunk's superchunk has others before it.
+  __device__ __forceinline__ static bool joins(const Walk& walk, int index) {
+    if constexpr (kRagged) {
+      return index / kSuperchunkChunks > first_chunk(walk) / kSuperchunkChunks;
+    } else {
+      return index >= kSuperchunkChunks;
+    }
   }
   // Piece i of the thread's O.
   __device__ __forceinline__ static float4 output(const Fragments& f, int i) {
@@ -324,41 +379,16 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // The staged panel of the finished tile that holds columns from `column` on -> O. One thread of the warpgroup.
-  __device__ __forceinline__ void store_panel(uint32_t source, int column, const Rows& query) const {
+  __device__ __forceinline__ void store_panel(uint32_t source, int column, int warpgroup, const Rows& query) const {
     if constexpr (kRagged) {
+      const RaggedRows rows = RaggedRows::load(query.slot, warpgroup);  // rather than kept in registers
       const ClippedBox box =
-          clip_box(query.first_token + query.first_row, 0, query.tokens - query.first_row, kWarpgroupRows);
-      store_clipped_box(&args.o_map, source, column, box.row, box.sum, query.head,
-                        args.ragged.cu_seqlens_q != nullptr ? 0 : query.batch);
+          clip_box(rows.first_token + rows.first_row, 0, rows.tokens - rows.first_row, kWarpgroupRows);
+      store_clipped_box(&args.o_map, source, column, box.row, box.sum, rows.head,
+                        args.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch);
     } else {
       store_box(&args.o_map, source, column, query.first_row, query.head, query.batch);
     }
-  }
-
-  // This warpgroup's rows of a tile, and the granules they see.
-  __device__ __forceinline__ QueryTile own_tile(int index, int warpgroup) const {
-    QueryTile query = Base::tile(index);
-    const int first_row = query.first_row + warpgroup * kWarpgroupRows;
-    const bool any = warpgroup * kWarpgroupRows < query.rows && first_row >= 0;
-    query.first_row = any ? first_row : args.seqlen_q;
-    return query;
-  }
-  __device__ __forceinline__ int own_tiles(const QueryTile& query) const {
-    return key_tiles(query.first_row, kWarpgroupRows);
-  }
-  __device__ __forceinline__ PlainWalk own_walk(const QueryTile& query, int /*warpgroup*/,
-                                                const Position& /*at*/) const {
-    return {own_tiles(query), key_limit(query.first_row) / kTileKeys};
-  }
-  __device__ __forceinline__ LateWalk own_walk(NoRows /*query*/, int warpgroup, const Position& at) const {
-    return {*this, at, warpgroup};
-  }
-  __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
-    return {Base::tile_slot(TilePosition{at.use >> kRoundShift}.stage())};
-  }
-  __device__ __forceinline__ static RaggedRows own_rows(RaggedSlot slot, int warpgroup) {
-    const int4 place = slot.vector(RaggedSlot::kBatch);
-    return {place.z + warpgroup * kWarpgroupRows, place.y, place.x, place.w, slot.get(RaggedSlot::kFirstToken)};
   }
 
   // Granules that only other rows of the block see.
@@ -378,20 +408,91 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- tiles
 
+  // The first granule that the consumer's rows of the tile look at; there is none if own_granules() is not above it.
+  __device__ __forceinline__ int first_own_granule(int warpgroup, const Position& at) const {
+    if constexpr (kRagged) {
+      return walk_of(warpgroup, at).first();
+    } else {
+      return 0;
+    }
+  }
+
+  // Waits for the block's next tile, the consumer's Q of it and, with kKeys, the K of its first granule. False: there
+  // is no further tile. Granules that only rows above this consumer's see are let go of.
+  template <bool kKeys>
+  __device__ __forceinline__ bool enter_tile(int warpgroup, Position& at) const {
+    const uint32_t round = round_of(at);
+    Base::tile_ring().wait_full(TilePosition{round});
+    bool any;
+    if constexpr (kRagged) {
+      any = uniform(slot_of(round).get(RaggedSlot::kBatch)) >= 0;
+    } else {
+      any = uniform(tile_of(round).granules) >= 0;
+    }
+    if (any) {
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
+      if constexpr (kRagged) {
+        skip(warpgroup, uniform(slot_of(round).get(RaggedSlot::kFirstGranule)), walk_of(warpgroup, at).first(), at);
+      }
+      q_ring(warpgroup).wait_full(RingPosition<1>{round});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
+      if (kKeys && own_granules(warpgroup, round) > first_own_granule(warpgroup, at)) {
+        k_ring().wait_full(at);  // producer: K
+      }
+    }
+    return any;
+  }
+
+  // This warpgroup's granules of the tile are done: lets go of what is left of it. `at` moves on to the next tile.
+  // Ordinary kernels return their own rows of it; ragged ones keep the slot until finish_tile().
+  __device__ __forceinline__ QueryTile leave_tile(int warpgroup, Position& at) const {
+    QueryTile own{};
+    if constexpr (kRagged) {
+      if (thread() == 0) {
+        release_query(warpgroup);
+      }
+      skip(warpgroup, own_granules(warpgroup, round_of(at)),
+           uniform(slot_of(round_of(at)).get(RaggedSlot::kEndGranule)), at);
+    } else {
+      const QueryTile whole = tile_of(round_of(at));
+      own = Base::own_rows(whole, warpgroup);
+      own.granules = own_granules(warpgroup, round_of(at));
+      if ((!kEarlyQuery || own.granules == 0) && thread() == 0) {
+        release_query(warpgroup);
+      }
+      skip(warpgroup, own.granules, uniform(whole.granules), at);
+      release_tile(warpgroup, round_of(at));
+    }
+    stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+    at.use = (at.use & kUseMask) | ((round_of(at) + 1) << kRoundShift);
+    return own;
+  }
+  // Hands the rows of the tile that was left last to `self`, to finish them.
+  template <class Self>
+  __device__ __forceinline__ void finish_tile(const Self& self, Fragments& f, int warpgroup, const QueryTile& own,
+                                              const Position& at) const {
+    if constexpr (kRagged) {
+      const Position before{((round_of(at) + 15) % 16) << kRoundShift};
+      const RaggedSlot slot = slot_of(round_of(before));
+      const LateWalk walk{*this, before, warpgroup};
+      self.finish(f, warpgroup, RaggedRows::load(slot, warpgroup), walk, walk.end());
+      release_tile(warpgroup, round_of(before));
+    } else {
+      self.finish(f, warpgroup, own, Walk{}, own.granules);
+    }
+    stamp<Tag>(*this, warpgroup, Event::kTileDone);
+  }
+
   // All tiles of the block. `self` has attend() and finish().
   template <class Self>
   __device__ __forceinline__ void consume_with(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    for (int index = take_tile(warpgroup, 0); index < args.order.total;
-         index = take_tile(warpgroup, at.use >> kRoundShift)) {
-      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
+    while (enter_tile<false>(warpgroup, at)) {
       Fragments f;
       f.rows.clear();
       f.closed.clear();
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
-      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
-      if (const QueryTile query = own_tile(index, warpgroup); own_tiles(query) > 0) {
-        self.attend(f, warpgroup, query, at);
+      if (own_granules(warpgroup, round_of(at)) > first_own_granule(warpgroup, at)) {
+        self.attend(f, warpgroup, at);
       } else {
 #pragma unroll
         for (float& o : f.o) {
@@ -399,58 +500,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
       }
-      index = opaque(index);  // the tile is worked out again rather than kept in registers
-      const QueryTile query = own_tile(index, warpgroup);
-      if ((!kEarlyQuery || own_tiles(query) == 0) && thread() == 0) {
-        release_query(warpgroup);
-      }
-      const QueryTile whole = Base::tile(index);
-      skip(warpgroup, own_tiles(query), key_tiles(whole.first_row, whole.rows), at);
-      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
-      self.finish(f, warpgroup, query, own_walk(query, warpgroup, at));
-      stamp<Tag>(*this, warpgroup, Event::kTileDone);
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
-    }
-    if (thread() == 0) {
-      store_wait_read();
-    }
-  }
-
-  // The same in a ragged kernel, where the scheduler describes the tiles.
-  template <class Self>
-  __device__ __forceinline__ void consume_ragged(const Self& self, int warpgroup) const {
-    Position at;
-    const LateWalk walk = own_walk(NoRows{}, warpgroup, at);
-#pragma unroll 1
-    while (true) {
-      Base::tile_ring().wait_full(TilePosition{at.use >> kRoundShift});
-      if (uniform(walk.slot().get(RaggedSlot::kBatch)) < 0) {
-        break;
-      }
-      Fragments f;
-      f.rows.clear();
-      f.closed.clear();
-      skip(warpgroup, uniform(walk.slot().get(RaggedSlot::kFirstGranule)), walk.first(), at);
-      q_ring(warpgroup).wait_full(RingPosition<1>{at.use >> kRoundShift});  // producer: Q of this warpgroup
-      if (walk.first() < walk.end()) {
-        self.attend(f, warpgroup, NoRows{}, at);
-      } else {
-#pragma unroll
-        for (float& o : f.o) {
-          o = 0.0F;
-        }
-        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
-      }
-      if ((!kEarlyQuery || walk.first() >= walk.end()) && thread() == 0) {
-        release_query(warpgroup);
-      }
-      skip(warpgroup, walk.end(), uniform(walk.slot().get(RaggedSlot::kEndGranule)), at);
-      self.finish(f, warpgroup, own_rows(walk.slot(), warpgroup), walk);
-      __syncwarp();  // the slot has been read
-      if (thread() % 32 == 0) {
-        Base::tile_ring().release(TilePosition{at.use >> kRoundShift});
-      }
-      at.use = (at.use & kUseMask) | (((at.use >> kRoundShift) + 1) << kRoundShift);
+      const QueryTile own = leave_tile(warpgroup, at);
+      finish_tile(self, f, warpgroup, own, at);
     }
     if (thread() == 0) {
       store_wait_read();

@@ -21,10 +21,14 @@ struct PrefillProducer : PrefillCommon<Tag> {
     }
     return drawn + static_cast<int>(gridDim.x);
   }
-  // Hands `index` to the consumers.
-  __device__ __forceinline__ void post_tile(TilePosition& at, int index) const {
+  // Hands the tile to the consumers. It is worked out here once and for all: divisions take hundreds of clocks.
+  __device__ __forceinline__ void post_tile(TilePosition& at, const QueryTile& query) const {
     barrier_wait(Base::tile_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
-    store_shared(Base::tile_slot(at.stage()), index);
+    const uint32_t slot = Base::tile_slot(at.stage());
+    store_tile(slot, query);
+    for (int w = 0; w < kConsumers; ++w) {
+      store_shared(own_granules_slot(slot, w), Base::key_tiles(Base::own_rows(query, w).first_row, kWarpgroupRows));
+    }
     barrier_arrive(Base::tile_ring().full + 8 * at.stage());
     at.advance();
   }
@@ -33,22 +37,20 @@ struct PrefillProducer : PrefillCommon<Tag> {
   __device__ __forceinline__ void produce() const {
     TilePosition tile_at;
     Position at;  // K and V advance together
-    int index = static_cast<int>(blockIdx.x);
-    post_tile(tile_at, index);
-    while (index < args.order.total) {
-      const int next = draw_tile();
+    QueryTile query = Base::tile(static_cast<int>(blockIdx.x));
+    post_tile(tile_at, query);
+    while (query.granules >= 0) {
+      const QueryTile next = Base::tile(draw_tile());
       post_tile(tile_at, next);
-      const QueryTile query = Base::tile(index);
-      const int tiles = Base::key_tiles(query.first_row, query.rows);
       const int head_kv = query.head / args.group;
 #pragma unroll 1
-      for (int j = 0; j < tiles; ++j, at.advance()) {
+      for (int j = 0; j < query.granules; ++j, at.advance()) {
         load_kv(Base::k_ring().begin_fill(at, Layout::kKvBytes), &args.k_map, Layout::kK, at.stage(), j, head_kv,
                 query.batch);
         load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
                 query.batch);
       }
-      index = next;
+      query = next;
     }
   }
 
@@ -59,13 +61,12 @@ struct PrefillProducer : PrefillCommon<Tag> {
     TilePosition tile_at;
     while (true) {
       Base::tile_ring().wait_full(tile_at);
-      const int index = load_shared(Base::tile_slot(tile_at.stage()));
+      const QueryTile query = load_tile(Base::tile_slot(tile_at.stage()));
       Base::tile_ring().release(tile_at);
       tile_at.advance();
-      if (index >= args.order.total) {
+      if (query.granules < 0) {
         return;
       }
-      const QueryTile query = Base::tile(index);
       const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
         load_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map,

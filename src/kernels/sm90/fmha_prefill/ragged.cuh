@@ -59,9 +59,9 @@ struct RaggedSlot {
   static constexpr int kWalks = 64;  // one int4 per consumer
 
   __device__ __forceinline__ int get(Field field) const { return load_shared(address + 4 * field); }
-  __device__ __forceinline__ int4 vector(Field field) const { return load_shared_vector(address + 4 * field); }
+  __device__ __forceinline__ int4 vector(Field field) const { return load_shared_int4(address + 4 * field); }
   __device__ __forceinline__ RaggedWalk walk(int consumer) const {
-    const int4 w = load_shared_vector(address + kWalks + 16 * consumer);
+    const int4 w = load_shared_int4(address + kWalks + 16 * consumer);
     return {w.x, w.y, w.z, w.w};
   }
   __device__ __forceinline__ RaggedSight sight(int compress_ratio) const {

@@ -144,7 +144,7 @@ __device__ __forceinline__ void clean_values(uint32_t tile, int thread) {
   };
 #pragma unroll 1
   for (uint32_t at = tile + 16 * thread; at < tile + PrefillLayout<Tag>::kKvBytes; at += 16 * kWarpgroupThreads) {
-    const int4 x = load_shared_vector(at);
+    const int4 x = load_shared_int4(at);
     const int4 y = make_int4(clean(x.x), clean(x.y), clean(x.z), clean(x.w));
     if (x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w) {
       store_shared(at, y);
