@@ -24,19 +24,6 @@ sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens,
   return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
 }
 
-// Whether a kernel for one length of queries and keys, without further masks, is not enough.
-bool is_ragged(const tessera_fmha_params& p) {
-  const tessera_kv_segment& s = p.segments[0];
-  const bool lengths = p.cu_seqlens_q != nullptr || p.seqlens_q != nullptr || s.cu_seqlens_k != nullptr ||
-                       s.seqlens_k != nullptr || s.page_table != nullptr;
-  const bool masks = s.window_left >= 0 || s.window_right >= 0 || s.compress_ratio > 0 || s.mask.data != nullptr ||
-                     s.q_positions != nullptr || p.chunk_begin != 0 || p.chunk_end != 0;
-  const bool scores = p.softcap != 0.0F || p.alibi_slopes != nullptr;
-  const bool dims = p.head_dim_qk == p.head_dim_v &&
-                    (p.head_dim_qk == 64 || p.head_dim_qk == 128 || p.head_dim_qk == sm90::kWideHeadDim);
-  return lengths || masks || scores || !dims;
-}
-
 constexpr int64_t kSeveral = 2;  // tokens of a tensor that is stepped through, however many there are
 
 // The problem without its scratch. A K/V without keys is never read; its map then describes Q's memory.
@@ -63,7 +50,7 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   problem.row_max_log2 = p.row_max_log2;
   problem.row_sum = p.row_sum;
   problem.sinks = p.sinks;
-  problem.ragged = {.wanted = is_ragged(p),
+  problem.ragged = {.wanted = sm90::needs_ragged(p),
                     .batch = p.batch,
                     .seqlen_q = p.seqlen_q,
                     .seqlen_k = s.seqlen_k,
@@ -89,8 +76,8 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
 const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
   const sm90::PrefillProblem problem = problem_of(p);
   if (problem.ragged.wanted) {
-    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(problem)), p.dtype == TESSERA_BF16,
-                                     sm90::needs_modifiers(problem));
+    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(p.head_dim_qk, p.head_dim_v)),
+                                     p.dtype == TESSERA_BF16, sm90::needs_modifiers(p));
   }
   return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, problem.causal,
                             sm90::needs_general_finish(problem));

@@ -34,7 +34,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   static constexpr uint32_t kUseMask = 2 * kSchedule.stages - 1;
 
   // Whether Q is let go after the tile's last S already; with the general finish there is no register left for it.
-  static constexpr bool kEarlyQuery = !kSchedule.general_finish;
+  static constexpr bool kEarlyQuery = !kSchedule.general_finish || kSchedule.ragged;
   static constexpr bool kRagged = kSchedule.ragged;
 
   // The granules of a consumer's rows. The ordinary kernels know all of it from two numbers.
@@ -448,7 +448,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   __device__ __forceinline__ QueryTile leave_tile(int warpgroup, Position& at) const {
     QueryTile own{};
     if constexpr (kRagged) {
-      if (thread() == 0) {
+      if (own_granules(warpgroup, round_of(at)) <= first_own_granule(warpgroup, at) && thread() == 0) {
         release_query(warpgroup);
       }
       skip(warpgroup, own_granules(warpgroup, round_of(at)),

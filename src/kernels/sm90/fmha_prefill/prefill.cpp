@@ -18,7 +18,7 @@ int64_t most_keys(const PrefillProblem& problem) {
   return problem.ragged.wanted ? problem.ragged.seqlen_k : problem.k.tokens;
 }
 int64_t kernel_dim(const PrefillProblem& problem) {
-  return problem.ragged.wanted ? ragged_kernel_dim(problem) : problem.q.dims;
+  return problem.ragged.wanted ? ragged_kernel_dim(problem.q.dims, problem.v.dims) : problem.q.dims;
 }
 // Threads that keep accumulators.
 int64_t accumulating_threads(const PrefillProblem& problem, int multiprocessors) {

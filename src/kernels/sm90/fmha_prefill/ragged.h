@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "kernels/sm90/fmha_prefill/config.h"
 #include "kernels/sm90/fmha_prefill/prefill.h"
+#include "tessera/tessera.h"
 
 namespace tessera::sm90 {
 
@@ -20,8 +21,13 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Whether a kernel for one length of queries and keys, without further masks, is not enough. And then, whether one
+// without modifiers of the scores is not.
+bool needs_ragged(const tessera_fmha_params& params);
+bool needs_modifiers(const tessera_fmha_params& params);
+
 // Head dim of the smallest kernel that takes the problem's.
-int64_t ragged_kernel_dim(const PrefillProblem& problem);
+int64_t ragged_kernel_dim(int64_t head_dim_qk, int64_t head_dim_v);
 
 // Keys of K and V that the copy engine fetches at a time: a granule, or as many as lie behind one another in a page.
 // Below kLeastBoxKeys: the page size does not fit.
