@@ -65,7 +65,7 @@ TEST_P(CudaInvariance, AloneOrAmongNeighbours) {
     FmhaSpec crowd = alone;  // of equal lengths, which every kernel takes
     crowd.q_lengths = {q, q, q, q, q};
     crowd.ids = {1, 2, 7, 3, 4};
-    crowd.segments[0].lengths = {1100, 1100, 1100, 1100, 1100};
+    crowd.segments[0].lengths = {2100, 2100, 2100, 2100, 2100};
     expect_rows(crowd, 2, expected, "equal lengths");
   }
 }
@@ -187,8 +187,8 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CudaLayouts, testing::Values(TESSERA_F16, TESSE
 
 // Negative control: one key less moves bytes.
 TEST_P(CudaInvariance, OneKeyLessIsAnotherResult) {
-  const auto expected = cuda_rows("", base(GetParam(), 70, 1100), 0);
-  FmhaSpec fewer = base(GetParam(), 70, 1099);
+  const auto expected = cuda_rows("", base(GetParam(), 70, 2100), 0);
+  FmhaSpec fewer = base(GetParam(), 70, 2099);
   for (const std::string& kernel : cuda_kernels(TESSERA_OP_FMHA, true)) {
     EXPECT_FALSE(cuda_rows(kernel, fewer, 0) == expected) << kernel;
   }

@@ -508,7 +508,7 @@ TEST(CasesF, F7_NineKeysEightQueriesGroupOfSeven) {
 
 TEST(CasesF, F8_F12_PagesOfAnySize) {
   for (const int32_t page : {1, 2, 16, 17, 48, 256, 512, 1024}) {
-    expect_exact(paged(batch(heads(2, 1, 32, TESSERA_F32), {1, 5}, {1100, 40}, {1, 2}), page));
+    expect_exact(paged(batch(heads(2, 1, 32, TESSERA_F32), {1, 5}, {2100, 40}, {1, 2}), page));
   }
 }
 

@@ -231,7 +231,7 @@ TEST(Conformance, SegmentsInOrder) {
     spec.q_lengths = {6, 1};
     for (int i = 0; i < count; ++i) {
       SegmentSpec segment;
-      segment.lengths = {20 + 1100 * (i % 2), 9 * i};
+      segment.lengths = {20 + 2100 * (i % 2), 9 * i};
       segment.layout = i % 2 == 0 ? KvLayout::kBatched : KvLayout::kPaged;
       segment.causal = i % 2;
       if (i == 2) segment.compress_ratio = 4;
@@ -256,7 +256,7 @@ TEST(Conformance, SoftcapAlibiAndBoth) {
   for (const float cap : {0.0f, 0.5f, 30.0f}) {
     for (const bool alibi : {false, true}) {
       for (const int64_t q : {1, 33}) {
-        FmhaSpec spec = causal(q, 1100);
+        FmhaSpec spec = causal(q, 2100);
         spec.softcap = cap;
         spec.alibi = alibi;
         spec.q_amplitude = 4.0f;

@@ -172,17 +172,17 @@ TEST(Invariance, FlushToZeroOfTheCallerDoesNotMatter) {
 
 // Negative controls: what the contract says may move bits does move them, so the comparisons above can fail.
 TEST(Invariance, NegativeControls) {
-  const auto expected = rows_of(base(1, 1100), 0);
+  const auto expected = rows_of(base(1, 2100), 0);
   EXPECT_NE(rows_of(base(1, 1099), 0), expected) << "one key less";
-  FmhaSpec wider = base(1, 1100);
+  FmhaSpec wider = base(1, 2100);
   wider.segments[0].window_left = 1098;  // hides key 0 only
   EXPECT_NE(rows_of(wider, 0), expected) << "one masked key";
-  FmhaSpec shifted = base(1, 1100);  // the same keys, indices moved by one behind a masked key
+  FmhaSpec shifted = base(1, 2100);  // the same keys, indices moved by one behind a masked key
   shifted.segments[0].lengths = {1101};
   shifted.segments[0].first_key = ~uint64_t{0};
   shifted.segments[0].window_left = 1099;
   EXPECT_NE(rows_of(shifted, 0), expected) << "key indices are part of the contract";
-  FmhaSpec split = base(1, 1100);  // the same keys as two segments
+  FmhaSpec split = base(1, 2100);  // the same keys as two segments
   split.segments.push_back(split.segments[0]);
   split.segments[0].lengths = {500};
   split.segments[1].lengths = {600};

@@ -80,8 +80,8 @@ struct PrefillCommon {
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    // Ragged: the consumers, and the warps that feed K and V and Q.
-    tile_ring().init(kTileSlots, kSchedule.ragged ? kConsumers + 2 : 2 * kConsumers);
+    // The consumers and the threads that feed their Q; of ragged kernels also the warp that feeds K and V.
+    tile_ring().init(kTileSlots, 2 * kConsumers + (kSchedule.ragged ? 1 : 0));
     barrier_init_fence();
   }
 

@@ -11,10 +11,11 @@ struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::multiply, Base::close_rows, Base::continues, Base::output;
-  using Base::thread, Base::own_row, Base::kRagged, Base::k_ring;
-  using typename Base::Fragments, typename Base::Layout, typename Base::Position, typename Base::Rows,
-      typename Base::Walk;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using typename Base::Fragments, typename Base::Layout, typename Base::Position;
+
+  __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
   // Thread-private float4 i of the chain memory.
   __device__ __forceinline__ float4* chain_shared(int warpgroup) const {
@@ -55,10 +56,10 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 
   // f.o and f.closed, the state of this superchunk up to the finished chunk `index`, are put away; with `last` they
   // become the state of the whole row.
-  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, int index, const Walk& walk,
-                                              bool last) const {
-    const bool superchunk_ends = index % kSuperchunkChunks == kSuperchunkChunks - 1;
-    if ((last || superchunk_ends) && Base::joins(walk, index)) {
+  template <class Chunk>
+  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
+    const bool superchunk_ends = Base::index_of(index) % kSuperchunkChunks == kSuperchunkChunks - 1;
+    if ((last || superchunk_ends) && Base::joins(index)) {
       const float4* const memory = superchunk_memory(warpgroup);
       const float4 state = memory[kOutputs / 4 * kWarpgroupThreads];
       StateRows before{{state.x, state.y}, {state.z, state.w}};
@@ -82,7 +83,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       memory[kOutputs / 4 * kWarpgroupThreads] = state;
       return;
     }
-    if (index == Base::first_chunk(walk)) {
+    if (Base::starts(index)) {
       wait_staging(warpgroup);
     }
     float4* const near = chain_shared(warpgroup);
@@ -109,89 +110,49 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
   }
 
-  // One granule after the other, S of the first one in flight; the other warpgroups multiply while this one computes
-  // weights.
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
-    const Walk walk = Base::walk_of(warpgroup, at);
+  // One granule after the other; the other warpgroups multiply while this one computes weights.
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
+    const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
+    k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = Base::first_granule(walk);; ++j) {
-      Base::template weigh<true>(f, warpgroup, j, walk, at);
+    for (int j = 0;; ++j) {
+      weigh(f, warpgroup, j, query.first_row, first_masked, at);
       const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
       const int chunk = j / kChunkTiles;
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
-      if (chunk_ends && continues(walk, chunk)) {
+      if (chunk_ends && continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, warpgroup, j, tiles, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, warpgroup, j, tiles, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }
       }
       if (chunk_ends) {
-        store_chunk(f, warpgroup, chunk, walk, j + 1 == tiles);
+        store_chunk(f, warpgroup, chunk, j + 1 == tiles);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
       at.advance();
       if (j + 1 == tiles) {
         break;
       }
-      Base::start_scores(f, warpgroup, uniform(at.stage()));
-    }
-  }
-
-  // Waits for the block's next tile and issues S of its first granule. False: there is no further tile. S is issued
-  // even where there is no tile or no granule, from whatever lies in the stage, and not used: ptxas lets S be in flight
-  // over the store of the finished rows only if it is on every path.
-  __device__ __forceinline__ bool begin_tile(Fragments& f, int warpgroup, Position& at) const {
-    const bool any = Base::template enter_tile<true>(warpgroup, at);
-    Base::start_scores(f, warpgroup, uniform(at.stage()));
-    return any;
-  }
-
-  // All tiles of the block. The finished rows of one are stored in the shadow of the first S of the next.
-  __device__ __forceinline__ void consume(int warpgroup) const {
-    Position at;  // of the next granule in the rings; its top bits count the tiles, which saves a register
-    Fragments f;
-    bool more = begin_tile(f, warpgroup, at);
-#pragma unroll 1
-    while (more) {
-      f.rows.clear();
-      f.closed.clear();
-      if (Base::own_granules(warpgroup, Base::round_of(at)) > Base::first_own_granule(warpgroup, at)) {
-        attend(f, warpgroup, at);
-      } else {
-        wgmma_wait<0>();
-        pin_registers(f.s);
-#pragma unroll
-        for (float& o : f.o) {
-          o = 0.0F;
-        }
-        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
-      }
-      const QueryTile own = Base::leave_tile(warpgroup, at);
-      more = begin_tile(f, warpgroup, at);
-      Base::finish_tile(*this, f, warpgroup, own, at);
-    }
-    wgmma_wait<0>();
-    if (thread() == 0) {
-      store_wait_read();
     }
   }
 
   // R9: f.o and f.closed -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& /*walk*/,
-                                         int /*end*/) const {
-    if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
+  template <class Rows>
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query) const {
+    if (query.first_row >= tokens_of(args, query)) {
       return;
     }
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      if (!kRagged || !args.ragged.fast_finish) {
+      if (!goes_through_copy_engine(args, query)) {
         const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
 #pragma unroll
         for (int i = 0; i < kOutputs / 4; ++i) {
@@ -205,7 +166,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       }
     }
     float inverse[kRowsPerThread];
-    Base::finish_rows(f.closed, query, t, row, inverse);
+    Base::invert_sums(f.closed, inverse);
     const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
     const uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
     wait_staging(warpgroup);
@@ -223,10 +184,11 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, warpgroup, query);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query);
       }
       store_commit();
     }
+    Base::store_lse(f.closed, query, t, row);
   }
 };
 

@@ -13,10 +13,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::multiply, Base::close_rows, Base::continues, Base::output;
-  using Base::thread, Base::own_row, Base::kRagged, Base::k_ring;
-  using typename Base::Fragments, typename Base::Layout, typename Base::Position, typename Base::Rows,
-      typename Base::Walk;
+  using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
+  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
@@ -49,8 +48,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     return before;
   }
   // The chunks of the superchunk of chunk `index` that lie before it.
-  __device__ __forceinline__ Before chunks_before(int index, int warpgroup, const Walk& walk, StateRows& state) const {
-    return chain_before(continues(walk, index), chain_global(warpgroup), chain_states(warpgroup), state);
+  template <class Chunk>
+  __device__ __forceinline__ Before chunks_before(const Chunk& index, int warpgroup, StateRows& state) const {
+    return chain_before(continues(index), chain_global(warpgroup), chain_states(warpgroup), state);
   }
 
   __device__ __forceinline__ static float4 chain_piece(const float4& first, const float4& second,
@@ -99,17 +99,18 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // Chunk `index` ends: (f.o, f.closed) joins the chunks before it, and if its superchunk or the row ends with it, the
   // superchunks before that. `head`: the first pieces of those.
-  __device__ __forceinline__ void put_away(Fragments& f, const Batch& head, int warpgroup, int index, const Walk& walk,
+  template <class Chunk>
+  __device__ __forceinline__ void put_away(Fragments& f, const Batch& head, int warpgroup, const Chunk& index,
                                            bool last) const {
     float4* const memory = chain_global(warpgroup);
-    const Before chunks = chunks_before(index, warpgroup, walk, f.closed);
+    const Before chunks = chunks_before(index, warpgroup, f.closed);
     for_pieces<0, kPieces, kPutDepth>(head, chunks.any, memory, [&](int i, const float4& x) {
       const float4 piece = chain_piece(x, output(f, i), chunks.w);
       __stcg(memory + i * kWarpgroupThreads, piece);
       return __float_as_uint(piece.w);
     });
-    if (last || (index + 1) % kSuperchunkChunks == 0) {
-      close_superchunk(f, warpgroup, index, walk, last);
+    if (last || !continues(Base::index_of(index) + 1)) {
+      close_superchunk(f, warpgroup, index, last);
       return;
     }
     const float4 state = make_float4(f.closed.m[0], f.closed.m[1], f.closed.l[0], f.closed.l[1]);
@@ -122,12 +123,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // The chunks that were put away and f.closed join the superchunks before them: where superchunks are kept, or with
   // `last` where `finish` looks for them.
-  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, int index, const Walk& walk,
-                                                   bool last) const {
+  template <class Chunk>
+  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
     float4* const chunks = chain_global(warpgroup);
     float4* const memory = superchunk_memory(warpgroup);
     float4* const scalars = memory + kPieces * kWarpgroupThreads;
-    const Before before = chain_before(Base::joins(walk, index), memory, scalars, f.closed);
+    const Before before = chain_before(Base::joins(index), memory, scalars, f.closed);
     float4* const to = last ? chunks : memory;
 #pragma unroll 4
     for (int i = 0; i < kPieces; ++i) {
@@ -144,30 +145,31 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // Whether a row whose last chunk this is has its O in memory before `finish`, chained to the end: a second chain step
   // on the way to the finished tile would not fit the registers.
-  __device__ __forceinline__ static bool in_memory(const Walk& walk, int last_chunk) {
-    return Base::joins(walk, last_chunk);
+  template <class Chunk>
+  __device__ __forceinline__ static bool in_memory(const Chunk& last_chunk) {
+    return Base::joins(last_chunk);
   }
 
   // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
   // in f, unless it is in_memory().
-  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
-    const Walk walk = Base::walk_of(warpgroup, at);
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
     const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
+    const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
 #pragma unroll 1
-    for (int j = Base::first_granule(walk); j < tiles; ++j) {
-      Base::template weigh<false>(f, warpgroup, j, walk, at);
+    for (int j = 0; j < tiles; ++j) {
+      weigh(f, warpgroup, j, query.first_row, first_masked, at);
       const int chunk = j / kChunkTiles;
       const bool last = j + 1 == tiles;
-      if (last ? in_memory(walk, chunk) : (j + 1) % kChunkTiles == 0) {
-        const Batch head = fetch(continues(walk, chunk), chain_global(warpgroup), 0);
-        multiply(f, warpgroup, j, tiles, walk, at, leader);
+      if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {
+        const Batch head = fetch(continues(chunk), chain_global(warpgroup), 0);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         close_rows(f);
-        put_away(f, head, warpgroup, chunk, walk, last);
+        put_away(f, head, warpgroup, chunk, last);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       } else {
-        multiply(f, warpgroup, j, tiles, walk, at, leader);
+        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
         if (last) {
           close_rows(f);
         }
@@ -177,19 +179,22 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query, const Walk& walk,
-                                         int end) const {
-    if ((kRagged && query.first_row < 0) || query.first_row >= tokens_of(args, query)) {
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
+    finish_from(f, warpgroup, query, max(0, query.granules - 1) / kChunkTiles);
+  }
+  // The same, told which chunk is the last one.
+  template <class Rows, class Chunk>
+  __device__ __forceinline__ void finish_from(Fragments& f, int warpgroup, const Rows& query, const Chunk& last) const {
+    if (query.first_row >= tokens_of(args, query)) {
       return;
     }
-    const int last = max(Base::first_granule(walk), end - 1) / kChunkTiles;
-    const bool chained = in_memory(walk, last);
+    const bool chained = in_memory(last);
     const Before chunks =
-        chain_before(continues(walk, last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
+        chain_before(continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      if (!kRagged || !args.ragged.fast_finish) {
+      if (!goes_through_copy_engine(args, query)) {
         const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
         if (args.wide_output) {
           finish_rows_of<true>(f, chunks, chained, rows);
@@ -200,7 +205,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       }
     }
     float inverse[kRowsPerThread];
-    Base::finish_rows(f.closed, query, t, row, inverse);
+    Base::invert_sums(f.closed, inverse);
+    Base::store_lse(f.closed, query, t, row);  // first: after the panels there would be no register for it
     finish_panels<0>(f, chunks, chained, inverse, warpgroup, query);
     finish_panels<Layout::kChainPanels>(f, chunks, chained, inverse, warpgroup, query);
   }
@@ -217,7 +223,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
 
   // Columns 64 kPanel .. of the finished tile, as many panels as can be staged at a time.
-  template <int kPanel>
+  template <int kPanel, class Rows>
   __device__ __forceinline__ void finish_panels(const Fragments& f, const Before& chunks, bool chained,
                                                 const float (&inverse)[kRowsPerThread], int warpgroup,
                                                 const Rows& query) const {
@@ -247,8 +253,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < Layout::kChainPanels; ++panel) {
-        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, warpgroup,
-                          query);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, query);
       }
       store_commit();
     }

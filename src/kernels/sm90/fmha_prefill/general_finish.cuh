@@ -15,10 +15,12 @@ struct RaggedRows {
   int tokens;       // of the sequence
   int first_token;  // in Q, O and the rows' scalars
   RaggedSlot slot;  // where all of it was read
+  int consumer;
 
   __device__ __forceinline__ static RaggedRows load(RaggedSlot slot, int consumer) {
     const int4 place = slot.vector(RaggedSlot::kBatch);
-    return {place.z + consumer * kWarpgroupRows, place.y, place.x, place.w, slot.get(RaggedSlot::kFirstToken), slot};
+    return {place.z + consumer * kWarpgroupRows, place.y, place.x, place.w,
+            slot.get(RaggedSlot::kFirstToken),   slot,    consumer};
   }
 };
 __device__ __forceinline__ int tokens_of(const PrefillArguments& args, const QueryTile&) {
@@ -32,6 +34,14 @@ __device__ __forceinline__ int token_of(const QueryTile&, int row) {
 }
 __device__ __forceinline__ int token_of(const RaggedRows& rows, int row) {
   return rows.first_token + row;
+}
+
+// Of kernels with the general finish: whether these rows can do without it.
+__device__ __forceinline__ constexpr bool goes_through_copy_engine(const PrefillArguments&, const QueryTile&) {
+  return false;
+}
+__device__ __forceinline__ bool goes_through_copy_engine(const PrefillArguments& args, const RaggedRows&) {
+  return args.ragged.fast_finish;
 }
 
 template <class Tag>

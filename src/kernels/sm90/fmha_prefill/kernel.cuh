@@ -5,9 +5,8 @@
 
 #include <type_traits>
 
-#include "kernels/sm90/fmha_prefill/consumer.cuh"
-#include "kernels/sm90/fmha_prefill/consumer_wide.cuh"
 #include "kernels/sm90/fmha_prefill/producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_consumer.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_producer.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
 
@@ -44,8 +43,8 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
         RaggedProducer<Tag>{common}.produce_keys();
       } else if (warp == 1) {
         RaggedScheduler<Tag>{common}.schedule();
-      } else if (warp == 2) {
-        RaggedProducer<Tag>{common}.produce_queries();
+      } else if (warp == 2 && threadIdx.x % 32 < kSchedule.consumer_warpgroups) {
+        RaggedProducer<Tag>{common}.produce_queries(static_cast<int>(threadIdx.x) % 32);
       }
     } else if (threadIdx.x % 32 == 0) {
       if (warp == 0) {
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     }
   } else {
     take_registers<kSchedule.consumer_registers>();
-    using Consumer = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+    using Consumer = std::conditional_t<kSchedule.ragged, RaggedConsumer<Tag>, OrdinaryConsumer<Tag>>;
     Consumer{common}.consume(warpgroup - 1);
   }
 }

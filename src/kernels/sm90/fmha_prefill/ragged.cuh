@@ -52,8 +52,8 @@ struct RaggedSlot {
     kKeys,       // of the sequence
     kBeginBase,
     kEndBase,
-    kSightFirstKey,
     kSightLastKey,
+    kUnclean,  // V may hold rows that no query sees and that the copy engine does not cut off
     kFields
   };
   static constexpr int kWalks = 64;  // one int4 per consumer
@@ -64,9 +64,9 @@ struct RaggedSlot {
     const int4 w = load_shared_int4(address + kWalks + 16 * consumer);
     return {w.x, w.y, w.z, w.w};
   }
-  __device__ __forceinline__ RaggedSight sight(int compress_ratio) const {
+  __device__ __forceinline__ RaggedSight sight(const RaggedArguments& r) const {
     const int4 s = vector(kBeginBase);
-    return {s.x, s.y, s.z, s.w, get(kPosition0), compress_ratio};
+    return {s.x, s.y, r.first_key, s.z, get(kPosition0), r.compress_ratio};
   }
 };
 static_assert(RaggedSlot::kFields * 4 == RaggedSlot::kWalks && RaggedSlot::kWalks + 16 * 4 == kRaggedSlotBytes);

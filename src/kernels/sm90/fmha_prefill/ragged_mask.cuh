@@ -80,7 +80,7 @@ __device__ __forceinline__ void mask_bits(const PrefillArguments& args, float (&
   const tessera_bit_mask& mask = args.ragged.mask;
   for_scores(s, g.first_key, [&](int h, int key, float& a, float& b, float& c, float& d) {
     const int i = min(g.first_row + 8 * h, g.slot.get(RaggedSlot::kTokens) - 1);  // no bits behind the sequence
-    const RaggedSight sight = g.slot.sight(args.ragged.compress_ratio);
+    const RaggedSight sight = g.slot.sight(args.ragged);
     const int keys = g.slot.get(RaggedSlot::kKeys);
     const int covered = mask.num_keys < 0 || mask.num_keys > keys ? keys : static_cast<int>(mask.num_keys);
     // Bits of keys [begin, end) are looked at.
@@ -104,7 +104,7 @@ __device__ __forceinline__ void mask_bits(const PrefillArguments& args, float (&
 // Keys that the rows do not see become -Inf.
 template <int kScores>
 __device__ __forceinline__ void mask_ends(const PrefillArguments& args, float (&s)[kScores], const RaggedGranule& g) {
-  const RaggedSight sight = g.slot.sight(args.ragged.compress_ratio);
+  const RaggedSight sight = g.slot.sight(args.ragged);
   const int limit[kRowsPerThread] = {sight.end(g.first_row) - g.first_key, sight.end(g.first_row + 8) - g.first_key};
 #pragma unroll
   for (int i = 0; i < kScores; ++i) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void mask_ends(const PrefillArguments& args, float (&
 }
 template <int kScores>
 __device__ __forceinline__ void mask_begins(const PrefillArguments& args, float (&s)[kScores], const RaggedGranule& g) {
-  const RaggedSight sight = g.slot.sight(args.ragged.compress_ratio);
+  const RaggedSight sight = g.slot.sight(args.ragged);
   const int limit[kRowsPerThread] = {sight.begin(g.first_row) - g.first_key,
                                      sight.begin(g.first_row + 8) - g.first_key};
 #pragma unroll

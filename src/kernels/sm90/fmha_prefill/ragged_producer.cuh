@@ -1,4 +1,4 @@
-// The producer warps of a ragged kernel: one feeds K and V, one Q; ragged_scheduler.cuh tells them which.
+// The producer warps of a ragged kernel: one feeds K and V, lanes of another Q; ragged_scheduler.cuh tells them which.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/ragged.cuh"
@@ -9,7 +9,7 @@ template <class Tag>
 struct RaggedProducer : PrefillCommon<Tag> {
   using Base = PrefillCommon<Tag>;
   using Base::args, Base::shared;
-  using Base::kConsumers, Base::kDim, Base::kTileKeys;
+  using Base::kDim, Base::kTileKeys;
   using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
   static constexpr unsigned kAllLanes = 0xffffffffU;
 
@@ -111,27 +111,31 @@ struct RaggedProducer : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- Q
 
-  __device__ __forceinline__ void produce_queries() const {
+  // Feeds Q of one consumer, tile after tile. One lane per consumer: they wait for different things.
+  __device__ __forceinline__ void produce_queries(int consumer) const {
     TilePosition tile_at;
 #pragma unroll 1
-    for (RaggedSlot slot = take(tile_at); slot.address != 0; slot = take(tile_at)) {
-      if (lane() == 0) {
-        const int4 place = slot.vector(RaggedSlot::kBatch);  // batch, head, first row, tokens
-        const int first_token = slot.get(RaggedSlot::kFirstToken);
-        const int batch = args.ragged.cu_seqlens_q != nullptr ? 0 : place.x;
-#pragma unroll 1
-        for (int w = 0; w < kConsumers; ++w) {
-          const int row = place.z + w * kWarpgroupRows;
-          const ClippedBox box = clip_box(first_token + row, 0, row < 0 ? 0 : place.w - row, kWarpgroupRows);
-          const uint32_t barrier = Base::q_ring(w).begin_fill(RingPosition<1>{tile_at.use}, Layout::kQBytes);
-#pragma unroll
-          for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-            load_clipped_box(shared + Layout::kQ + w * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
-                             &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y, batch);
-          }
-        }
+    while (true) {
+      barrier_poll(Base::tile_ring().full + 8 * tile_at.stage(), tile_at.parity());
+      const RaggedSlot slot{Base::tile_slot(tile_at.stage())};
+      const int4 place = slot.vector(RaggedSlot::kBatch);  // batch, head, first row, tokens
+      const int first_token = slot.get(RaggedSlot::kFirstToken);
+      if (place.x < 0) {
+        return;
       }
-      give_back(tile_at);
+      Base::tile_ring().release(tile_at);
+      const int row = place.z + consumer * kWarpgroupRows;
+      const ClippedBox box = clip_box(first_token + row, 0, row < 0 ? 0 : place.w - row, kWarpgroupRows);
+      const RingPosition<1> q_at{tile_at.use};
+      barrier_poll(Base::q_ring(consumer).empty, q_at.parity() ^ 1U);
+      const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
+#pragma unroll
+      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+        load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+                         &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
+                         args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+      }
+      tile_at.advance();
     }
   }
 };

@@ -95,6 +95,9 @@ struct RaggedScheduler : PrefillCommon<Tag> {
     const int first_granule = any ? begin / kTileKeys : 0;
     const int end_granule = any ? (end - 1) / kTileKeys + 1 : 0;
 
+    // Both ends of the keys inside one box, or holes between them.
+    const bool unclean = r.mask.data != nullptr || (first_granule + 1 == end_granule && begin % kTileKeys != 0);
+
     const int t = lane();
     if (t == 0) {
       store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, head, first_row, q.count));
@@ -102,7 +105,7 @@ struct RaggedScheduler : PrefillCommon<Tag> {
       store_shared(slot.address + 4 * RaggedSlot::kFirstGranule,
                    make_int4(first_granule, end_granule, k.first, k.count));
       store_shared(slot.address + 4 * RaggedSlot::kBeginBase,
-                   make_int4(sight.begin_base, sight.end_base, sight.first_key, sight.last_key));
+                   make_int4(sight.begin_base, sight.end_base, sight.last_key, unclean ? 1 : 0));
     }
     if (t < kConsumers) {
       const int own_first = first_row + t * kWarpgroupRows;
