@@ -174,6 +174,35 @@ __device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint
   return sums;
 }
 
+// R4 of one granule, S := p unrounded, in blocks that follow each other as above.
+template <int kScores>
+__device__ __forceinline__ GranuleSums weigh_only(float (&s)[kScores], const ChunkRows& rows, float c, float bias,
+                                                  uint32_t zero) {
+  float offset[2][kRowsPerThread];
+  weight_offsets(rows, bias, offset[0]);
+  weight_offsets(rows, bias, offset[1]);
+  GranuleSums sums;
+#pragma unroll
+  for (int block = 0; block < kScores / 8; ++block) {
+    float(&own)[kRowsPerThread] = offset[block % 2];
+    weigh_block(&s[8 * block], block == 0, own, c, sums);
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      own[h] = after(own[h], __float_as_uint(s[8 * block + 5 + 2 * h]), zero);
+    }
+  }
+  return sums;
+}
+
+// R5 of one granule: p -> the A operands of P V.
+template <Element kElement, int kScores>
+__device__ __forceinline__ void round_weights(const float (&p)[kScores], uint32_t (&a)[kScores / 8][4]) {
+#pragma unroll
+  for (int block = 0; block < kScores / 8; ++block) {
+    round_block<kElement>(&p[8 * block], a[block]);
+  }
+}
+
 // R7: l of the granules so far and the new one.
 __device__ __forceinline__ void add_sums(ChunkRows& rows, const float (&rescale)[kRowsPerThread],
                                          const GranuleSums& sums) {

@@ -144,7 +144,8 @@ struct RaggedArguments {
   const int32_t* tile_prefix;   // (batch + 1): query tiles per head of the sequences before; null: query_tiles each
   int32_t batch;
   int32_t query_tiles;
-  int64_t section_keys;  // of as many heads as stay in the L2 cache together
+  int64_t section_keys;   // of as many K/V heads as stay in the L2 cache together,
+  int64_t section_heads;  // but of this many at least
   bool fast_finish;      // R9 without sinks, fp32 or states: through the copy engine
   // Kernels with modifiers only.
   bool natural;                  // softcap or ALiBi make the scores natural; then c is log2 e

@@ -13,8 +13,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
+  using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
+  using Base::close_rows, Base::continues, Base::output;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
@@ -150,32 +151,105 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     return Base::joins(last_chunk);
   }
 
-  // One granule after the other; the other warpgroup multiplies while this one computes weights. The last chunk is left
-  // in f, unless it is in_memory().
+  // Granule after granule, S of the next one issued before P V of the current one: the weights of the next granule are
+  // computed in the shadow of P V. The last chunk is left in f, unless it is in_memory().
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
     const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
-#pragma unroll 1
-    for (int j = 0; j < tiles; ++j) {
-      weigh(f, warpgroup, j, query.first_row, first_masked, at);
-      const int chunk = j / kChunkTiles;
-      const bool last = j + 1 == tiles;
-      if (last ? in_memory(chunk) : (j + 1) % kChunkTiles == 0) {
-        const Batch head = fetch(continues(chunk), chain_global(warpgroup), 0);
-        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
-        close_rows(f);
-        put_away(f, head, warpgroup, chunk, last);
-        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
-      } else {
-        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
-        if (last) {
-          close_rows(f);
-        }
-      }
-      at.advance();
+    start_scores(f, opaque(warpgroup), uniform(at.stage()));
+    wgmma_wait<0>();
+    weigh_exactly(f, 0, query.first_row, first_masked);
+    if (leader) {
+      k_ring().release(at);
     }
+    round_weights<kElement>(f.s, f.p);
+    int j = 0;
+#pragma unroll 1
+    for (; j + 1 < tiles; ++j) {
+      k_ring().wait_full(at.next());  // producer: K_{j+1}
+      start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
+      v_ring().wait_full(at);  // producer: V_j
+      start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+      stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
+      at.advance();
+      wgmma_wait<1>();  // S of granule j + 1
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      const bool chunk_ends = (j + 1) % kChunkTiles == 0;
+      if (chunk_ends) {
+        close_rows(f);
+      }
+      weigh_ahead(f, warpgroup, j + 1, query.first_row, first_masked, at);
+      if (leader) {
+        k_ring().release(at);
+      }
+      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+      wgmma_wait<0>();  // P V of granule j
+      pin_registers(f.o);
+      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
+      if (leader) {
+        v_ring().release(Position{at.use - 1});
+      }
+      round_weights<kElement>(f.s, f.p);
+      if (chunk_ends) {
+        const int chunk = j / kChunkTiles;
+        put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, false);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+      }
+    }
+    if (Base::kEarlyQuery && leader) {
+      Base::release_query(warpgroup);
+    }
+    v_ring().wait_full(at);  // producer: the last V
+    start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    const int chunk = j / kChunkTiles;
+    close_rows(f);
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    if (leader) {
+      v_ring().release(at);
+    }
+    at.advance();
+    if (in_memory(chunk)) {
+      put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, true);
+    }
+  }
+
+  // R2 to R4 and R7 for granule j, to the letter. Where the maximum moves, O follows once the P V in flight has
+  // finished.
+  __device__ __forceinline__ void weigh_exactly(Fragments& f, int j, int first_row, int first_masked) const {
+    float rescale[kRowsPerThread];
+    pin_registers(f.s);
+    mask(f, j, first_row, first_masked);
+    if (move(f, j, rescale)) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      rescale_output(f.o, rescale);
+    }
+    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
+  }
+
+  // Weights of granule j while P V of granule j - 1 is in flight. See `weigh`.
+  __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
+                                              const Position& at) const {
+    const bool exact = !Base::kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
+    if (exact) {
+      weigh_exactly(f, j, first_row, first_masked);
+      return;
+    }
+    pin_registers(f.s);
+    const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      start_scores(f, opaque(warpgroup), uniform(at.stage()));
+      wgmma_wait<0>();
+      weigh_exactly(f, j, first_row, first_masked);
+      return;
+    }
+    const float keep[kRowsPerThread] = {1.0F, 1.0F};
+    add_sums(f.rows, keep, sums);
   }
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.

@@ -104,9 +104,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
   }
 
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
+  // R2 for granule j.
+  __device__ __forceinline__ void mask(Fragments& f, int j, int first_row, int first_masked) const {
     if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
@@ -117,12 +116,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
         f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
       }
     }
+  }
+  // R3 for granule j. Whether O has to follow with O a of R6.
+  __device__ __forceinline__ bool move(Fragments& f, int j, float (&rescale)[kRowsPerThread]) const {
     const bool fresh = j % kChunkTiles == 0;
     if (fresh) {
       f.rows.clear();
     }
-    const bool moved = move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold);
-    if (moved && !fresh) {
+    return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+  }
+  // R2, R3 and O a of R6 for granule j.
+  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
+                                                float (&rescale)[kRowsPerThread]) const {
+    mask(f, j, first_row, first_masked);
+    if (move(f, j, rescale)) {
       rescale_output(f.o, rescale);
     }
   }

@@ -208,7 +208,7 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
                   fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
-  const int64_t section = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
+  const int64_t section = std::max(kSectionHeads, kSectionBytes / kv_head_bytes) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
   // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
   const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;

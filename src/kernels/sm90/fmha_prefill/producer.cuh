@@ -36,19 +36,28 @@ struct PrefillProducer : PrefillCommon<Tag> {
   // Draws the block's tiles and feeds K and V.
   __device__ __forceinline__ void produce() const {
     TilePosition tile_at;
-    Position at;  // K and V advance together
+    Position at;  // of V; K is kAhead uses before it
     QueryTile query = Base::tile(static_cast<int>(blockIdx.x));
     post_tile(tile_at, query);
     while (query.granules >= 0) {
       const QueryTile next = Base::tile(draw_tile());
       post_tile(tile_at, next);
       const int head_kv = query.head / args.group;
+      // K runs kAhead granules before V: consumers let go of them in this order.
+      constexpr int kAhead = Layout::kWide ? 1 : 0;
+      Position k_at = at;
 #pragma unroll 1
-      for (int j = 0; j < query.granules; ++j, at.advance()) {
-        load_kv(Base::k_ring().begin_fill(at, Layout::kKvBytes), &args.k_map, Layout::kK, at.stage(), j, head_kv,
-                query.batch);
-        load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
-                query.batch);
+      for (int j = -kAhead; j < query.granules; ++j) {
+        if (j + kAhead < query.granules) {
+          load_kv(Base::k_ring().begin_fill(k_at, Layout::kKvBytes), &args.k_map, Layout::kK, k_at.stage(), j + kAhead,
+                  head_kv, query.batch);
+          k_at.advance();
+        }
+        if (j >= 0) {
+          load_kv(Base::v_ring().begin_fill(at, Layout::kKvBytes), &args.v_map, Layout::kV, at.stage(), j, head_kv,
+                  query.batch);
+          at.advance();
+        }
       }
       query = next;
     }

@@ -109,6 +109,7 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   to.tile_prefix = lengths_differ(r) ? tile_prefix : nullptr;
   to.batch = static_cast<int32_t>(r.batch);
   to.query_tiles = static_cast<int32_t>(query_tiles);
+  to.section_heads = kSectionHeads;
   to.section_keys = kSectionBytes / ((problem.q.dims + problem.v.dims) * kElementBytes);
   to.fast_finish = !needs_general_finish(problem);
   to.natural = r.softcap != 0.0F || r.alibi_slopes != nullptr;

@@ -70,7 +70,7 @@ struct RaggedScheduler : PrefillCommon<Tag> {
 
     // Inside a sequence the last tiles come first, for as many heads at a time as fit the L2 cache.
     const int tiles = (q.count + Layout::kBlockM - 1) / Layout::kBlockM;
-    const int64_t wanted_heads = max(int64_t{1}, r.section_keys / max(k.count, 1)) * args.group;
+    const int64_t wanted_heads = max(r.section_heads, r.section_keys / max(k.count, 1)) * args.group;
     const int section_heads = static_cast<int>(min(wanted_heads, int64_t{args.heads_q}));
     const int within = index - before * args.heads_q;
     const int section = within / (section_heads * tiles);
