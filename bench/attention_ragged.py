@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Times windows, packed sequences and paged K/V beside the dense call that does the same work, all in one process.
 
-    attention_ragged.py [--head-dims 64,128,256] [--dtype bfloat16] [--compare sm80_fmha] [--repeats 15] [--json FILE]
+    attention_ragged.py [--head-dims 64,128,256] [--dtype bfloat16] [--kernel sm90_fmha_ragged] [--compare sm80_fmha] [--repeats 15] [--json FILE]
 
 TFLOP/s = 4 head_dim heads (visible (row, key) pairs, keys rounded to whole granules) / time, for the dense calls too; CUDA
 events around single calls after a short spin, calls interleaved, median. The ratio is that to the dense call named in the
-row. --compare times another kernel by name on the same problems.
+row. --kernel: the one that is timed on all problems but the dense ones, --compare: another one beside it.
 """
 
 import argparse
@@ -108,6 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--head-dims", default="64,128,256")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16"])
+    parser.add_argument("--kernel", default="sm90_fmha_ragged", help="the one to time; empty: the registry's choice")
     parser.add_argument("--compare", help="time this kernel on the same problems")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", dest="out")
@@ -142,7 +143,7 @@ def main() -> int:
     for dim in dims:
         names, works, calls, dense_of, others = [], [], [], [], []
         for name, work, make, dense in cells(dim, getattr(torch, options.dtype)):
-            call = make(None)
+            call = make(options.kernel if dense and options.kernel else None)
             names, works, calls, dense_of = names + [name], works + [work], calls + [call], dense_of + [dense]
             others.append(make(options.compare) if options.compare else None)
         seconds = spaced([c.run for c in calls], options.repeats)

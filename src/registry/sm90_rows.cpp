@@ -26,8 +26,9 @@ sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens,
 
 constexpr int64_t kSeveral = 2;  // tokens of a tensor that is stepped through, however many there are
 
-// The problem without its scratch. A K/V without keys is never read; its map then describes Q's memory.
-sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
+// The problem without its scratch, for an ordinary or a ragged kernel. A K/V without keys is never read; its map then
+// describes Q's memory.
+sm90::PrefillProblem problem_of(const tessera_fmha_params& p, bool ragged) {
   const tessera_kv_segment& s = p.segments[0];
   sm90::PrefillProblem problem;
   problem.dtype = p.dtype;
@@ -50,7 +51,7 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   problem.row_max_log2 = p.row_max_log2;
   problem.row_sum = p.row_sum;
   problem.sinks = p.sinks;
-  problem.ragged = {.wanted = sm90::needs_ragged(p),
+  problem.ragged = {.wanted = ragged,
                     .batch = p.batch,
                     .seqlen_q = p.seqlen_q,
                     .seqlen_k = s.seqlen_k,
@@ -73,14 +74,14 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   return problem;
 }
 
-const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p) {
-  const sm90::PrefillProblem problem = problem_of(p);
-  if (problem.ragged.wanted) {
-    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(p.head_dim_qk, p.head_dim_v)),
-                                     p.dtype == TESSERA_BF16, sm90::needs_modifiers(p));
+const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p, bool ragged) {
+  const bool bf16 = p.dtype == TESSERA_BF16;
+  if (ragged) {
+    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(p.head_dim_qk, p.head_dim_v)), bf16,
+                                     sm90::needs_modifiers(p));
   }
-  return sm90::find_prefill(p.head_dim_qk, p.dtype == TESSERA_BF16, problem.causal,
-                            sm90::needs_general_finish(problem));
+  return sm90::find_prefill(p.head_dim_qk, bf16, p.segments[0].causal != 0,
+                            sm90::needs_general_finish(problem_of(p, false)));
 }
 
 // A dimension of one element is never stepped over, so its stride may be anything.
@@ -101,10 +102,8 @@ const char* layout_limit(const sm90::TensorView& t, int64_t element_bytes) {
   return nullptr;
 }
 
-}  // namespace
-
-const char* sm90_prefill_limit(const tessera_fmha_params& p) {
-  const sm90::PrefillEntry* entry = entry_of(p);
+const char* limit_of(const tessera_fmha_params& p, bool ragged) {
+  const sm90::PrefillEntry* entry = entry_of(p, ragged);
   if (entry == nullptr) {
     return "head_dim_qk, dtype, causal: got a combination without a kernel; allowed the others of these";
   }
@@ -123,11 +122,36 @@ const char* sm90_prefill_limit(const tessera_fmha_params& p) {
   if (p.batch * p.num_heads_q > kMaxTiles || p.batch * p.num_heads_q * tiles > kMaxTiles) {
     return "batch: got more than 2^30 tiles of queries; allowed up to that";
   }
-  const sm90::PrefillProblem problem = problem_of(p);
+  const sm90::PrefillProblem problem = problem_of(p, ragged);
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
     if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
   }
   return layout_limit(problem.o, problem.wide_output ? kWideElementBytes : kElementBytes);
+}
+
+Status run(const tessera_fmha_params& p, bool ragged, void* workspace, const tessera_stream& stream) {
+  const Result<int> multiprocessors = current_multiprocessors();
+  if (!multiprocessors.ok()) return multiprocessors.status();
+  const auto queue = static_cast<cudaStream_t>(stream.cuda_stream);
+  // The kernel leaves its counter at 0, but what the caller's workspace holds now is anyone's guess.
+  const cudaError_t error = cudaMemsetAsync(workspace, 0, kCounterBytes, queue);
+  if (error != cudaSuccess) {
+    return {Code::kDevice, fmt::format("workspace: got {} when cleared on cuda_stream; allowed memory and a stream of "
+                                       "the current device; check both",
+                                       cudaGetErrorName(error))};
+  }
+  sm90::PrefillProblem problem = problem_of(p, ragged);
+  problem.scratch = workspace;
+  return sm90::run_prefill(*entry_of(p, ragged), problem, multiprocessors.value(), queue);
+}
+
+}  // namespace
+
+const char* sm90_prefill_limit(const tessera_fmha_params& p) {
+  return limit_of(p, false);
+}
+const char* sm90_ragged_limit(const tessera_fmha_params& p) {
+  return limit_of(p, true);
 }
 
 // Its tiles are many query tokens of one head; the sm80 kernel packs the heads of a group into tiles of 64 rows and so
@@ -140,23 +164,17 @@ bool sm90_prefill_is_slow(const tessera_fmha_params& p) {
 }
 
 size_t sm90_prefill_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
-  return sm90::prefill_scratch_bytes(problem_of(p), most_multiprocessors());
+  return sm90::prefill_scratch_bytes(problem_of(p, false), most_multiprocessors());
+}
+size_t sm90_ragged_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
+  return sm90::prefill_scratch_bytes(problem_of(p, true), most_multiprocessors());
 }
 
 Status run_sm90_prefill(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
-  const Result<int> multiprocessors = current_multiprocessors();
-  if (!multiprocessors.ok()) return multiprocessors.status();
-  const auto queue = static_cast<cudaStream_t>(stream.cuda_stream);
-  // The kernel leaves its counter at 0, but what the caller's workspace holds now is anyone's guess.
-  const cudaError_t error = cudaMemsetAsync(workspace, 0, kCounterBytes, queue);
-  if (error != cudaSuccess) {
-    return {Code::kDevice, fmt::format("workspace: got {} when cleared on cuda_stream; allowed memory and a stream of "
-                                       "the current device; check both",
-                                       cudaGetErrorName(error))};
-  }
-  sm90::PrefillProblem problem = problem_of(p);
-  problem.scratch = workspace;
-  return sm90::run_prefill(*entry_of(p), problem, multiprocessors.value(), queue);
+  return run(p, false, workspace, stream);
+}
+Status run_sm90_ragged(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
+  return run(p, true, workspace, stream);
 }
 
 }  // namespace tessera

@@ -41,14 +41,7 @@ TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(problem(1, 4096)), "sm80_fmha") << "the heads of a group share K and V";
   tessera_fmha_params softcap = problem(512, 512);
   softcap.softcap = 20.0F;
-  EXPECT_EQ(chosen(softcap), "sm90_fmha_prefill");
-  tessera_fmha_params window = problem(512, 512);
-  window.segments[0].window_left = 100;
-  EXPECT_EQ(chosen(window), "sm90_fmha_prefill");
-  tessera_fmha_params segments = problem(512, 512);
-  segments.num_segments = 2;
-  segments.segments[1] = segments.segments[0];
-  EXPECT_EQ(chosen(segments), "sm80_fmha");
+  EXPECT_EQ(chosen(softcap), "sm80_fmha");
 }
 
 TEST_F(CudaSelection, ASlowRowCanBeForced) {
@@ -57,27 +50,36 @@ TEST_F(CudaSelection, ASlowRowCanBeForced) {
   EXPECT_EQ(chosen(p), "sm90_fmha_prefill");
 }
 
+TEST_F(CudaSelection, RaggedKernelsRefuseByNameToo) {
+  tessera_fmha_params p = problem(512, 512);
+  p.force_kernel = "sm90_fmha_ragged";
+  p.segments[0].window_left = 100;
+  EXPECT_EQ(chosen(p), "sm90_fmha_ragged");
+  p.head_dim_v = 80;
+  EXPECT_EQ(chosen(p), "sm90_fmha_ragged");
+  p.head_dim_v = 84;
+  EXPECT_NE(chosen(p).find("head_dim_qk, head_dim_v: got one that is no multiple of 8"), std::string::npos);
+  p = problem(512, 512);
+  p.force_kernel = "sm90_fmha_ragged";
+  p.segments[0].page_table = reinterpret_cast<const int32_t*>(uintptr_t{1} << 20);
+  p.segments[0].page_table_stride = 64;
+  p.segments[0].page_size = 12;
+  p.segments[0].num_pages = 8;
+  EXPECT_NE(chosen(p).find("page_size: got no multiple of 8"), std::string::npos);
+}
+
 TEST_F(CudaSelection, RefusalsNameTheFieldAndTheRow) {
   struct Case {
     std::string_view words;
     std::function<void(tessera_fmha_params&)> change;
   };
   const Case cases[] = {
-      {"head_dim_qk, head_dim_v: got one that is no multiple of 8",
-       [](tessera_fmha_params& p) { p.head_dim_qk = p.head_dim_v = 84; }},
+      {"head_dim_qk, head_dim_v: got 80, 80; allowed two equal ones of 64, 128",
+       [](tessera_fmha_params& p) { p.head_dim_qk = p.head_dim_v = 80; }},
+      {"head_dim_qk, head_dim_v: got 128, 64;", [](tessera_fmha_params& p) { p.head_dim_v = 64; }},
       {"head_dim_qk: got 512; allowed up to 256", [](tessera_fmha_params& p) { p.head_dim_qk = 512; }},
-      {"num_segments > 1: got it set",
-       [](tessera_fmha_params& p) {
-         p.num_segments = 2;
-         p.segments[1] = p.segments[0];
-       }},
-      {"page_size: got no multiple of 8",
-       [](tessera_fmha_params& p) {
-         p.segments[0].page_table = reinterpret_cast<const int32_t*>(uintptr_t{1} << 20);
-         p.segments[0].page_table_stride = 64;
-         p.segments[0].page_size = 12;
-         p.segments[0].num_pages = 8;
-       }},
+      {"window_left, window_right: got it set", [](tessera_fmha_params& p) { p.segments[0].window_left = 7; }},
+      {"softcap: got it set", [](tessera_fmha_params& p) { p.softcap = 1.0F; }},
       {"data of q, k, v, o: got an address that is no multiple of 16 bytes",
        [](tessera_fmha_params& p) { p.q.data = static_cast<char*>(p.q.data) + 2; }},
       {"strides of q, k, v, o: got one that is no multiple of 16 bytes",

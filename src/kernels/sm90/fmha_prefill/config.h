@@ -146,7 +146,7 @@ struct RaggedArguments {
   int32_t query_tiles;
   int64_t section_keys;   // of as many K/V heads as stay in the L2 cache together,
   int64_t section_heads;  // but of this many at least
-  bool fast_finish;      // R9 without sinks, fp32 or states: through the copy engine
+  bool fast_finish;       // R9 without sinks, fp32 or states: through the copy engine
   // Kernels with modifiers only.
   bool natural;                  // softcap or ALiBi make the scores natural; then c is log2 e
   float softmax_scale, softcap;  // softcap 0: off

@@ -32,8 +32,7 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
                      needs_general_finish(p) == kSchedule.general_finish;
   const bool ragged =
       ragged_kernel_dim(p.head_dim_qk, p.head_dim_v) == kNumbers.head_dim && needs_modifiers(p) == kSchedule.modifiers;
-  if ((p.dtype == TESSERA_BF16) != kNumbers.bf16 || needs_ragged(p) != kSchedule.ragged ||
-      !(kSchedule.ragged ? ragged : plain)) {
+  if ((p.dtype == TESSERA_BF16) != kNumbers.bf16 || !(kSchedule.ragged ? ragged : plain)) {
     return false;
   }
   const int64_t tiles = (p.seqlen_q + L::kBlockM - 1) / L::kBlockM;
@@ -81,8 +80,11 @@ bool explain_ragged(const tessera_fmha_params& p, std::string* text) {
 template <template <bool, bool> class Tag>
 bool explain_head_dim(const tessera_fmha_params& p, std::string* text) {
   return explain_finish<Tag<true, true>>(p, text) || explain_finish<Tag<true, false>>(p, text) ||
-         explain_finish<Tag<false, true>>(p, text) || explain_finish<Tag<false, false>>(p, text) ||
-         explain_ragged<Tag<true, false>>(p, text) || explain_ragged<Tag<false, false>>(p, text);
+         explain_finish<Tag<false, true>>(p, text) || explain_finish<Tag<false, false>>(p, text);
+}
+template <template <bool, bool> class Tag>
+bool explain_ragged_head_dim(const tessera_fmha_params& p, std::string* text) {
+  return explain_ragged<Tag<true, false>>(p, text) || explain_ragged<Tag<false, false>>(p, text);
 }
 
 }  // namespace
@@ -91,6 +93,13 @@ std::string explain_prefill(const tessera_fmha_params& p) {
   std::string text;
   static_cast<void>(explain_head_dim<PrefillHd64>(p, &text) || explain_head_dim<PrefillHd128>(p, &text) ||
                     explain_head_dim<PrefillHd256>(p, &text));
+  return text;
+}
+
+std::string explain_ragged_prefill(const tessera_fmha_params& p) {
+  std::string text;
+  static_cast<void>(explain_ragged_head_dim<PrefillHd64>(p, &text) || explain_ragged_head_dim<PrefillHd128>(p, &text) ||
+                    explain_ragged_head_dim<PrefillHd256>(p, &text));
   return text;
 }
 

@@ -35,16 +35,6 @@ void set_visibility(const PrefillProblem& problem, RaggedArguments& to) {
 
 }  // namespace
 
-bool needs_ragged(const tessera_fmha_params& p) {
-  const tessera_kv_segment& s = p.segments[0];
-  const bool lengths = p.cu_seqlens_q != nullptr || p.seqlens_q != nullptr || s.cu_seqlens_k != nullptr ||
-                       s.seqlens_k != nullptr || s.page_table != nullptr;
-  const bool masks = s.window_left >= 0 || s.window_right >= 0 || s.compress_ratio > 0 || s.q_positions != nullptr ||
-                     p.chunk_begin != 0 || p.chunk_end != 0;
-  const bool dims = p.head_dim_qk == p.head_dim_v && p.head_dim_qk == ragged_kernel_dim(p.head_dim_qk, p.head_dim_v);
-  return lengths || masks || needs_modifiers(p) || !dims;
-}
-
 bool needs_modifiers(const tessera_fmha_params& p) {
   return p.softcap != 0.0F || p.alibi_slopes != nullptr || p.segments[0].mask.data != nullptr;
 }

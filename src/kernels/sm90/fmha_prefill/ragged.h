@@ -24,9 +24,7 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Whether a kernel for one length of queries and keys, without further masks, is not enough. And then, whether one
-// without modifiers of the scores is not.
-bool needs_ragged(const tessera_fmha_params& params);
+// Whether the problem needs a kernel with modifiers of the scores.
 bool needs_modifiers(const tessera_fmha_params& params);
 
 // Head dim of the smallest kernel that takes the problem's.
