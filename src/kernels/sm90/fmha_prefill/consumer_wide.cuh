@@ -13,8 +13,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
   using Base::args, Base::kElement, Base::kOutputs, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
-  using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
   using Base::close_rows, Base::continues, Base::output;
+  using Base::start_scores, Base::start_output, Base::mask, Base::move, Base::v_ring;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
