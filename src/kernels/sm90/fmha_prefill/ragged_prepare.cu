@@ -1,7 +1,7 @@
 // One block adds up the query tiles of all sequences, a block's worth of sequences at a time.
 #include "kernels/sm90/fmha_prefill/ragged_prepare.h"
 
-#include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_tiles.h"
 
 namespace tessera::sm90 {
 namespace {

@@ -1,31 +1,10 @@
 // The scheduler of a ragged kernel: one warp of the producer warpgroup draws query tiles, finds their sequences and
-// lengths and describes them to the others. Device arrays may hold anything: a length outside its bound is clamped, as
-// the sm80 kernels do.
+// lengths and describes them to the others.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/ragged.cuh"
 
 namespace tessera::sm90 {
-
-// Tokens of a sequence: the first one's index in its tensor and how many there are.
-struct TokenRange {
-  int first;
-  int count;
-};
-
-__device__ __forceinline__ TokenRange token_range(const int32_t* cumulative, const int32_t* used, int bound, int b) {
-  TokenRange range{0, bound};
-  if (cumulative != nullptr) {
-    range.first = cumulative[b];
-    const int end = cumulative[b + 1];
-    range.count = range.first < 0 || end <= range.first ? 0 : min(end - range.first, bound);
-    range.first = max(range.first, 0);
-  }
-  if (used != nullptr) {
-    range.count = max(0, min(used[b], range.count));
-  }
-  return range;
-}
 
 template <class Tag>
 struct RaggedScheduler : PrefillCommon<Tag> {
@@ -68,56 +47,23 @@ struct RaggedScheduler : PrefillCommon<Tag> {
     const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, b);
     const int position0 = r.q_positions != nullptr ? r.q_positions[b] : k.count - q.count;
 
-    // Inside a sequence the last tiles come first, for as many heads at a time as fit the L2 cache.
-    const int tiles = (q.count + Layout::kBlockM - 1) / Layout::kBlockM;
-    const int64_t wanted_heads = max(r.section_heads, r.section_keys / max(k.count, 1)) * args.group;
-    const int section_heads = static_cast<int>(min(wanted_heads, int64_t{args.heads_q}));
-    const int within = index - before * args.heads_q;
-    const int section = within / (section_heads * tiles);
-    const int rest = within - section * section_heads * tiles;
-    const int width = min(section_heads, args.heads_q - section * section_heads);
-    const int head = section * section_heads + rest % width;
-    const int tile = tiles - 1 - rest / width;
-    const int last_row = (q.count + kWarpgroupRows - 1) / kWarpgroupRows * kWarpgroupRows;
-    const int first_row = last_row - (tiles - tile) * Layout::kBlockM;
-
-    constexpr int64_t kFar = int64_t{1} << 30;
-    RaggedSight sight;
-    sight.begin_base = static_cast<int>(max(-kFar, min(kFar, position0 - r.left)));
-    sight.end_base = static_cast<int>(max(-kFar, min(kFar, position0 + r.right_end)));
-    sight.first_key = r.first_key;
-    sight.last_key = min(k.count, r.last_key);
-    sight.position0 = position0;
-    sight.compress_ratio = r.compress_ratio;
-    const int begin = sight.begin(max(first_row, 0));
-    const int end = sight.end(min(first_row + Layout::kBlockM, q.count) - 1);
-    const bool any = begin < end;
-    const int first_granule = any ? begin / kTileKeys : 0;
-    const int end_granule = any ? (end - 1) / kTileKeys + 1 : 0;
-
-    // Both ends of the keys inside one box, or holes between them.
-    const bool unclean = r.mask.data != nullptr || (first_granule + 1 == end_granule && begin % kTileKeys != 0);
-
+    const RaggedSight sight = sight_of(r, position0, k.count);
+    const RaggedTile tile = ragged_tile(r, sight, index - before * args.heads_q, q.count, k.count, args.heads_q,
+                                        args.group, Layout::kBlockM, kTileKeys);
+    const bool unclean = r.mask.data != nullptr || tile.both_ends_in_one;
     const int t = lane();
     if (t == 0) {
-      store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, head, first_row, q.count));
-      store_shared(slot.address + 4 * RaggedSlot::kFirstToken, make_int4(q.first, position0, begin, end));
+      store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, tile.head, tile.first_row, q.count));
+      store_shared(slot.address + 4 * RaggedSlot::kFirstToken, make_int4(q.first, position0, tile.begin, tile.end));
       store_shared(slot.address + 4 * RaggedSlot::kFirstGranule,
-                   make_int4(first_granule, end_granule, k.first, k.count));
+                   make_int4(tile.first_granule, tile.end_granule, k.first, k.count));
       store_shared(slot.address + 4 * RaggedSlot::kBeginBase,
                    make_int4(sight.begin_base, sight.end_base, sight.last_key, unclean ? 1 : 0));
     }
     if (t < kConsumers) {
-      const int own_first = first_row + t * kWarpgroupRows;
-      const int own_last = min(own_first + kWarpgroupRows, q.count) - 1;
-      const int own_begin = sight.begin(own_first);
-      const int own_end = sight.end(own_last);
-      int4 walk = make_int4(first_granule, first_granule, 0, 0);
-      if (own_first >= 0 && own_begin < own_end) {
-        walk = make_int4(own_begin / kTileKeys, (own_end - 1) / kTileKeys + 1,
-                         (sight.begin(own_last) + kTileKeys - 1) / kTileKeys, max(0, sight.end(own_first)) / kTileKeys);
-      }
-      store_shared(slot.address + RaggedSlot::kWalks + 16 * t, walk);
+      const RaggedWalk walk = ragged_walk(tile, sight, t, q.count, kTileKeys);
+      store_shared(slot.address + RaggedSlot::kWalks + 16 * t,
+                   make_int4(walk.first, walk.end, walk.open_first, walk.open_end));
     }
   }
 
