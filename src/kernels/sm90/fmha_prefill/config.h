@@ -89,7 +89,8 @@ struct PrefillLayout {
   // Ragged kernels: a slot is a RaggedSlot, and a word per stage has a bit for each absent box of keys.
   static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : kTileSlotBytes;
   static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
-  static constexpr int kTimeline = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // stamps of each consumer
+  static constexpr int kTaken = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // mbarrier: a tile is begun
+  static constexpr int kTimeline = kTaken + (kSchedule.ragged ? 8 : 0);                   // stamps of each consumer
   static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");

@@ -74,6 +74,9 @@ struct RaggedProducer : PrefillCommon<Tag> {
     Position at;  // K and V advance together
 #pragma unroll 1
     for (RaggedSlot slot = take(tile_at); slot.address != 0; slot = take(tile_at)) {
+      if (t == 0) {
+        barrier_arrive(Base::taken());
+      }
       const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
       const int end = slot.get(RaggedSlot::kEndGranule);
 #pragma unroll 1
@@ -125,15 +128,21 @@ struct RaggedProducer : PrefillCommon<Tag> {
       }
       Base::tile_ring().release(tile_at);
       const int row = place.z + consumer * kWarpgroupRows;
-      const ClippedBox box = clip_box(first_token + row, 0, row < 0 ? 0 : place.w - row, kWarpgroupRows);
       const RingPosition<1> q_at{tile_at.use};
       barrier_poll(Base::q_ring(consumer).empty, q_at.parity() ^ 1U);
-      const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
+      if (row < 0) {
+        // No such rows, and nobody looks at their Q. Their box would begin before the tensor, where nothing may be
+        // mapped: calls with such boxes ended in illegal accesses.
+        barrier_arrive(Base::q_ring(consumer).full);
+      } else {
+        const ClippedBox box = clip_box(first_token + row, 0, place.w - row, kWarpgroupRows);
+        const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
 #pragma unroll
-      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
-                         &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
-                         args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+        for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+          load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+                           &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
+                           args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+        }
       }
       tile_at.advance();
     }

@@ -86,7 +86,6 @@ struct RaggedScheduler : PrefillCommon<Tag> {
 #pragma unroll 1
     while (true) {
       const bool any = index < total;
-      const int next = any ? draw_tile(total) : 0;
       barrier_wait(Base::tile_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
       const RaggedSlot slot{Base::tile_slot(at.stage())};
       if (any) {
@@ -101,8 +100,10 @@ struct RaggedScheduler : PrefillCommon<Tag> {
       if (!any) {
         return;
       }
+      // One tile ahead of K and V and no more: what a block has drawn, no other block can take.
+      barrier_wait(Base::taken(), at.use & 1U);
+      index = draw_tile(total);
       at.advance();
-      index = next;
     }
   }
 };
