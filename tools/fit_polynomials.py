@@ -131,8 +131,7 @@ def tanh_tail(z):
 def main():
     half = Decimal("0.5")
     relative = lambda x, t: ONE / abs(t)
-    for name, degree in (("soft_exp2", 6), ("exp2_poly3", 3), ("exp2_poly4", 4)):
-        fit(name, exp2, relative, -half, half, degree, fixed=(1,))
+    fit("soft_exp2", exp2, relative, -half, half, 6, fixed=(1,))
     # log2(1 + r) = r * P(r) on [sqrt(1/2) - 1, sqrt(2) - 1], relative error.
     fit("soft_log2", log2_over_r, relative, half.sqrt() - 1, Decimal(2).sqrt() - 1, 10)
     # tanh(x) = x + x * z * Q(z), z = x^2, |x| <= 0.625; the weight turns the error of Q into that of tanh, relative.

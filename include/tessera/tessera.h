@@ -229,7 +229,7 @@ TESSERA_API tessera_status tessera_fmha_workspace_size(const tessera_fmha_params
 TESSERA_API tessera_status tessera_fmha_run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes,
                                             const tessera_stream* stream, tessera_error* error);
 
-/* The contract identity of the bits, for example "tessera-0/cpu-fma32/f32/d64". Writes at most `capacity` bytes,
+/* The contract identity of the bits, for example "tessera-1/cpu-fma32/f32/d64". Writes at most `capacity` bytes,
  * NUL included; *length is the length without NUL. */
 TESSERA_API tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params, char* text, size_t capacity,
                                                     size_t* length, tessera_error* error);
@@ -377,7 +377,7 @@ typedef struct tessera_kernel_info {
 TESSERA_API int32_t tessera_kernel_count(void);
 TESSERA_API tessera_status tessera_kernel_get(int32_t index, tessera_kernel_info* info, tessera_error* error);
 
-/* "0.1.0" and the contract version ("tessera-0"). */
+/* "0.1.0" and the contract version ("tessera-1"). */
 TESSERA_API const char* tessera_version(void);
 TESSERA_API const char* tessera_contract_version(void);
 

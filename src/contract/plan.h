@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-inline constexpr const char* kContractVersion = "tessera-0";
+inline constexpr const char* kContractVersion = "tessera-1";
 
 // Which operations make up the steps of R1 and R6 and the exp2 of R4.
 enum class Arithmetic {
@@ -51,7 +51,7 @@ Result<NumericPlan> plan_for(Arithmetic arithmetic, tessera_dtype dtype, int32_t
 // c of R0: RN(scale * log2 e). With score modifiers on, the scale has already been applied and c is RN(log2 e) (R1).
 float score_scale(float softmax_scale, bool modifiers);
 
-// "tessera-0/cpu-fma32/f32/d64".
+// "tessera-1/cpu-fma32/f32/d64".
 std::string contract_id(const NumericPlan& plan);
 
 // Every constant of every arithmetic, in the order in which `tessera contract show` prints them.

@@ -38,7 +38,7 @@ class Engine {
   int32_t threads() const { return pool_->num_threads(); }
   int64_t context() const { return rope_.max_positions(); }
 
-  // For example "tessera-0/cpu-fma32/f32/d64 + tessera-0/cpu-i22b32".
+  // For example "tessera-1/cpu-fma32/f32/d64 + tessera-1/cpu-i22b32".
   Result<std::string> contract_id() const { return forward_->contract_id(); }
 
   // Ways to run that move no bit; the invariance gate tries them. reset_cache drops all sequences.

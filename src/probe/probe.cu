@@ -166,7 +166,7 @@ __device__ float ex2_hardware(float x) {
   return y;
 }
 
-enum class Function { kEx2, kSoftExp2, kExp2Poly3, kExp2Poly4, kSoftLog2, kSoftTanh, kF32ToF16, kF32ToBf16 };
+enum class Function { kEx2, kSoftExp2, kSoftLog2, kSoftTanh, kF32ToF16, kF32ToBf16 };
 
 template <Function function>
 __device__ uint32_t evaluate(uint32_t input) {
@@ -176,10 +176,6 @@ __device__ uint32_t evaluate(uint32_t input) {
       return bits_of(ex2_hardware(x));
     case Function::kSoftExp2:
       return canonical_nan(bits_of(soft_exp2(x)));
-    case Function::kExp2Poly3:
-      return canonical_nan(bits_of(exp2_poly3(x)));
-    case Function::kExp2Poly4:
-      return canonical_nan(bits_of(exp2_poly4(x)));
     case Function::kSoftLog2:
       return canonical_nan(bits_of(soft_log2(x)));
     case Function::kSoftTanh:
@@ -325,8 +321,6 @@ Status probe_function(std::vector<FunctionProbe>* probes) {
 Status probe_functions(ProbeReport* report) {
   TESSERA_RETURN_IF_ERROR(probe_function<Function::kEx2>(&report->functions));
   TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftExp2>(&report->functions));
-  TESSERA_RETURN_IF_ERROR(probe_function<Function::kExp2Poly3>(&report->functions));
-  TESSERA_RETURN_IF_ERROR(probe_function<Function::kExp2Poly4>(&report->functions));
   TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftLog2>(&report->functions));
   TESSERA_RETURN_IF_ERROR(probe_function<Function::kSoftTanh>(&report->functions));
   TESSERA_RETURN_IF_ERROR(probe_function<Function::kF32ToF16>(&report->functions));

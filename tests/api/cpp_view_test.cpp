@@ -18,7 +18,7 @@ TEST(Header, CompilesAndLinksFromC) {
 
 TEST(Header, VersionsAreSet) {
   EXPECT_NE(std::string(tessera_version()), "");
-  EXPECT_EQ(std::string(tessera_contract_version()), "tessera-0");
+  EXPECT_EQ(std::string(tessera_contract_version()), "tessera-1");
 }
 
 TEST(View, RunsAttention) {

@@ -43,7 +43,7 @@ TEST(Explain, NamesKernelContractAndTilesOfTheCpu) {
   Problem problem(TESSERA_DEVICE_CPU, 64);
   problem.p.force_kernel = "cpu_fmha_portable";
   const std::string text = problem.explain();
-  EXPECT_TRUE(has(text, "kernel: cpu_fmha_portable\ncontract: tessera-0/cpu-fma32/bf16/d64\n")) << text;
+  EXPECT_TRUE(has(text, "kernel: cpu_fmha_portable\ncontract: tessera-1/cpu-fma32/bf16/d64\n")) << text;
   EXPECT_TRUE(has(text, "granules of 128 keys")) << text;
 }
 

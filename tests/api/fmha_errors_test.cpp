@@ -452,7 +452,7 @@ TEST(FmhaApi, ContractIdentityAndChunkKeys) {
   char text[64] = "";
   size_t length = 0;
   ASSERT_EQ(tessera_fmha_contract_id(&problem.p, text, sizeof(text), &length, nullptr), TESSERA_OK);
-  EXPECT_EQ(std::string(text), "tessera-0/cpu-fma32/f32/d4");
+  EXPECT_EQ(std::string(text), "tessera-1/cpu-fma32/f32/d4");
   EXPECT_EQ(length, std::strlen(text));
   char cut[8] = "";
   ASSERT_EQ(tessera_fmha_contract_id(&problem.p, cut, sizeof(cut), &length, nullptr), TESSERA_OK);

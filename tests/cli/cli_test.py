@@ -55,7 +55,7 @@ class CommandLine(unittest.TestCase):
 
     def test_help_and_version(self):
         self.assertIn("run", self.good("--help"))
-        self.assertIn("tessera-0", self.good("--version"))
+        self.assertIn("tessera-1", self.good("--version"))
 
     def test_run_writes_text_and_a_summary(self):
         done = self.call("run", "-m", self.model, "-p", "the", "-n", "5", "--ignore-end")
@@ -67,7 +67,7 @@ class CommandLine(unittest.TestCase):
         out = self.run_json()
         self.assertEqual(len(out["tokens"]), 12)
         self.assertRegex(out["logits_sha256"], "^[0-9a-f]{64}$")
-        self.assertIn("tessera-0/cpu-fma32/f32", out["contract_id"])
+        self.assertIn("tessera-1/cpu-fma32/f32", out["contract_id"])
         for key in ("text", "stop", "prompt_tokens", "prefill_tok_s", "decode_tok_s"):
             self.assertIn(key, out)
 
@@ -183,7 +183,7 @@ class CommandLine(unittest.TestCase):
         contract = json.loads(self.good("contract", "show", "--json"))
         self.assertGreater(len(contract["constants"]), 5)
         plan = json.loads(self.good("explain", "--dtype", "f16", "--head-dim", "64", "--causal", "--sinks", "--window", "128", "--json"))
-        self.assertEqual(plan["contract_id"], "tessera-0/cpu-fma32/f16/d64")
+        self.assertEqual(plan["contract_id"], "tessera-1/cpu-fma32/f16/d64")
         self.assertTrue(plan["rows"])
 
     def test_probe_checks_the_gpu_or_says_that_there_is_none(self):

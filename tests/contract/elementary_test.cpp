@@ -1,4 +1,4 @@
-// soft_exp2, exp2_poly3/4, soft_log2, soft_tanh and drop_weight against long double, with the bounds that their headers
+// soft_exp2, soft_log2, soft_tanh and drop_weight against long double, with the bounds that their headers
 // state.
 #include <gtest/gtest.h>
 
@@ -35,22 +35,10 @@ TEST(SoftExp2, RelativeErrorIsBelowItsBound) {
   EXPECT_LT(worst_exp2_error(function, 123.0F, 127.0F), 8.0e-8);
 }
 
-TEST(Exp2Polynomials, RelativeErrorIsBelowTheirBounds) {
-  EXPECT_LT(worst_exp2_error([](float x) { return exp2_poly4(x); }, -4.0F, 4.0F), 3.0e-6);
-  EXPECT_LT(worst_exp2_error([](float x) { return exp2_poly3(x); }, -4.0F, 4.0F), 1.1e-4);
-}
-
-TEST(Exp2Polynomials, AreNotAccidentallyTheSameFunction) {
-  EXPECT_GT(worst_exp2_error([](float x) { return exp2_poly4(x); }, -4.0F, 4.0F), 1.0e-6);
-  EXPECT_GT(worst_exp2_error([](float x) { return exp2_poly3(x); }, -4.0F, 4.0F), 5.0e-5);
-}
-
 TEST(SoftExp2, IntegersAreExact) {
   for (int n = -126; n <= 127; ++n) {
     const auto y = static_cast<float>(n);
     EXPECT_EQ(soft_exp2(y), std::ldexp(1.0F, n));
-    EXPECT_EQ(exp2_poly3(y), std::ldexp(1.0F, n));
-    EXPECT_EQ(exp2_poly4(y), std::ldexp(1.0F, n));
   }
 }
 

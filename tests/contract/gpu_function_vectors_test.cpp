@@ -62,7 +62,7 @@ TEST(GpuFunctions, ProbeExpectsTheStoredHashes) {
   }
 }
 
-enum class Function { kEx2, kSoftExp2, kExp2Poly3, kExp2Poly4, kSoftLog2, kSoftTanh, kF32ToF16, kF32ToBf16 };
+enum class Function { kEx2, kSoftExp2, kSoftLog2, kSoftTanh, kF32ToF16, kF32ToBf16 };
 
 struct Case {
   const char* name;  // in ex2.json
@@ -76,10 +76,6 @@ TESSERA_HD uint32_t evaluate(const Ex2Sm90& ex2, float x) {
       return bits_of(ex2(x));
     case Function::kSoftExp2:
       return canonical_nan(bits_of(soft_exp2(x)));
-    case Function::kExp2Poly3:
-      return canonical_nan(bits_of(exp2_poly3(x)));
-    case Function::kExp2Poly4:
-      return canonical_nan(bits_of(exp2_poly4(x)));
     case Function::kSoftLog2:
       return canonical_nan(bits_of(soft_log2(x)));
     case Function::kSoftTanh:
@@ -109,10 +105,6 @@ TESSERA_HD uint64_t block_hash_body(Function function, uint32_t block) {
       return block_hash_of<Function::kEx2>(block);
     case Function::kSoftExp2:
       return block_hash_of<Function::kSoftExp2>(block);
-    case Function::kExp2Poly3:
-      return block_hash_of<Function::kExp2Poly3>(block);
-    case Function::kExp2Poly4:
-      return block_hash_of<Function::kExp2Poly4>(block);
     case Function::kSoftLog2:
       return block_hash_of<Function::kSoftLog2>(block);
     case Function::kSoftTanh:
@@ -155,11 +147,9 @@ std::vector<uint32_t> default_blocks(Function function) {
   return {0x00, 0x3f, 0x41, 0x42, 0xbf, 0xc2, 0xc3};
 }
 
-// A NaN, for which the polynomials promise nothing, makes them add its payload to an exponent.
+// A NaN, for which the polynomial promises nothing, makes it add its payload to an exponent.
 bool has_promise(Function function, uint32_t block) {
-  const bool exp2 =
-      function == Function::kSoftExp2 || function == Function::kExp2Poly3 || function == Function::kExp2Poly4;
-  return !exp2 || (block & 0x7fU) != 0x7fU;
+  return function != Function::kSoftExp2 || (block & 0x7fU) != 0x7fU;
 }
 
 class GpuFunction : public testing::TestWithParam<Case> {};
@@ -187,8 +177,6 @@ TEST_P(GpuFunction, HashesOverBlocksOfSixteenMillionInputsMatch) {
 
 INSTANTIATE_TEST_SUITE_P(Functions, GpuFunction,
                          testing::Values(Case{"ex2", Function::kEx2}, Case{"soft_exp2", Function::kSoftExp2},
-                                         Case{"exp2_poly3", Function::kExp2Poly3},
-                                         Case{"exp2_poly4", Function::kExp2Poly4},
                                          Case{"soft_log2", Function::kSoftLog2}, Case{"soft_tanh", Function::kSoftTanh},
                                          Case{"f32_to_f16", Function::kF32ToF16},
                                          Case{"f32_to_bf16", Function::kF32ToBf16}),

@@ -35,8 +35,8 @@ TEST(Plan, BiasIsSevenForHopperF16Only) {
 }
 
 TEST(Plan, IdentityNamesVersionArithmeticDtypeAndHeadDim) {
-  EXPECT_EQ(contract_id(plan(Arithmetic::kHopperK16F25, TESSERA_BF16, 128, 128)), "tessera-0/hopper-k16-f25/bf16/d128");
-  EXPECT_EQ(contract_id(plan(Arithmetic::kCpuFma32, TESSERA_F32, 64, 96)), "tessera-0/cpu-fma32/f32/d96");
+  EXPECT_EQ(contract_id(plan(Arithmetic::kHopperK16F25, TESSERA_BF16, 128, 128)), "tessera-1/hopper-k16-f25/bf16/d128");
+  EXPECT_EQ(contract_id(plan(Arithmetic::kCpuFma32, TESSERA_F32, 64, 96)), "tessera-1/cpu-fma32/f32/d96");
 }
 
 TEST(Plan, RefusesWhatHasNoRules) {
@@ -69,7 +69,7 @@ TEST(Plan, ConstantListNamesEveryConstantOnce) {
     const auto found = std::find_if(list.begin(), list.end(), matches);
     return found == list.end() ? std::string() : found->value;
   };
-  EXPECT_EQ(value("all", "version"), "tessera-0");
+  EXPECT_EQ(value("all", "version"), "tessera-1");
   EXPECT_EQ(value("all", "chunk_keys"), "2048");
   EXPECT_EQ(value("all", "lazy_threshold_log2"), "8");
   EXPECT_EQ(value("all", "log2_e"), "0x3fb8aa3b");

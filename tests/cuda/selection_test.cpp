@@ -105,7 +105,7 @@ TEST_F(CudaSelection, TheContractIsThatOfHopper) {
   char text[64] = "";
   const tessera_fmha_params p = problem(1, 4096);
   ASSERT_EQ(tessera_fmha_contract_id(&p, text, sizeof(text), nullptr, nullptr), TESSERA_OK);
-  EXPECT_EQ(std::string(text), "tessera-0/hopper-k16-f25/bf16/d128");
+  EXPECT_EQ(std::string(text), "tessera-1/hopper-k16-f25/bf16/d128");
 }
 
 }  // namespace
