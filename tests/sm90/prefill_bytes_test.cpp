@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/numeric_types.h"
 #include "kernels/sm90/fmha_prefill/table.h"
 #include "oracle/oracle.h"
+#include "sm90/byte_test.h"
 
 namespace tessera::sm90 {
 
@@ -30,15 +30,6 @@ void PrintTo(const PrefillEntry& entry, std::ostream* out) {  // NOLINT(readabil
 namespace {
 
 constexpr int64_t kGuardTokens = 3;  // NaN rows behind every sequence
-constexpr uint8_t kPoison = 0xff;    // NaN in fp16, bf16 and fp32
-
-// How the values of a case are drawn.
-enum class Values {
-  kNormal,  // scores of about one nat
-  kWide,    // scores of tens of nats: the maximum moves, weights underflow
-  kRising,  // later keys score higher: the maximum moves in every few granules
-  kTiny,    // mostly zeros and subnormals
-};
 
 struct Case {
   int64_t batch, heads_q, heads_kv, seqlen_q, seqlen_k;
@@ -59,32 +50,6 @@ std::string describe(const Case& c, const PrefillEntry& entry, const Finish& fin
                      finish.unnormalized ? " state" : "", finish.sinks ? " sinks" : "");
 }
 
-// Device memory with a host copy of the same bytes.
-class Mirror {
- public:
-  explicit Mirror(size_t bytes) : host_(bytes, kPoison) {
-    EXPECT_EQ(cudaMalloc(&device_, std::max<size_t>(bytes, 16)), cudaSuccess);
-    upload();
-  }
-  ~Mirror() { cudaFree(device_); }
-  Mirror(const Mirror&) = delete;
-  Mirror& operator=(const Mirror&) = delete;
-
-  void upload() { EXPECT_EQ(cudaMemcpy(device_, host_.data(), host_.size(), cudaMemcpyHostToDevice), cudaSuccess); }
-  std::vector<uint8_t> download() const {
-    std::vector<uint8_t> bytes(host_.size());
-    EXPECT_EQ(cudaMemcpy(bytes.data(), device_, bytes.size(), cudaMemcpyDeviceToHost), cudaSuccess);
-    return bytes;
-  }
-  void* device() const { return device_; }
-  uint8_t* host() { return host_.data(); }
-  const std::vector<uint8_t>& bytes() const { return host_; }
-
- private:
-  std::vector<uint8_t> host_;
-  void* device_ = nullptr;
-};
-
 // (batch, tokens + guard, heads, dim) of 16-bit elements, or of fp32 ones.
 struct Tensor {
   int64_t batch, tokens, heads, dims;
@@ -104,22 +69,12 @@ struct Tensor {
 };
 
 void fill(Tensor& tensor, bool bf16, Values values, bool keys, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0F, values == Values::kWide ? 2.5F : 1.0F);
+  ValueSource source(bf16, values, keys, random);
   auto* elements = reinterpret_cast<uint16_t*>(tensor.memory.host());
   for (int64_t b = 0; b < tensor.batch; ++b) {
     for (int64_t t = 0; t < tensor.tokens; ++t) {
-      const int64_t step = t / 64;
       for (int64_t i = 0; i < tensor.heads * tensor.dims; ++i) {
-        float x = normal(random);
-        if (values == Values::kRising && keys) {
-          x = 0.3F * x + 0.2F * static_cast<float>(step);
-        } else if (values == Values::kRising) {
-          x = std::fabs(x);
-        } else if (values == Values::kTiny) {
-          x = random() % 4 == 0 ? x * (random() % 2 == 0 ? 1e-7F : 1e-39F) : random() % 8 == 0 ? -0.0F : x;
-        }
-        elements[(b * (tensor.tokens + kGuardTokens) + t) * tensor.heads * tensor.dims + i] =
-            bf16 ? f32_to_bf16(x) : f32_to_f16(x);
+        elements[(b * (tensor.tokens + kGuardTokens) + t) * tensor.heads * tensor.dims + i] = source.draw(t / 64);
       }
     }
   }
@@ -130,22 +85,6 @@ int multiprocessors() {
   int count = 0;
   cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0);
   return count;
-}
-
-std::string first_difference(const std::vector<uint8_t>& got, const std::vector<uint8_t>& want, size_t unit) {
-  size_t count = 0;
-  size_t first = 0;
-  for (size_t i = 0; i < got.size(); i += unit) {
-    if (std::memcmp(&got[i], &want[i], unit) != 0) {
-      first = count++ == 0 ? i : first;
-    }
-  }
-  uint32_t a = 0;
-  uint32_t b = 0;
-  std::memcpy(&a, &got[first], unit);
-  std::memcpy(&b, &want[first], unit);
-  return fmt::format("{} of {} elements differ, first {}: got {:08x}, want {:08x}", count, got.size() / unit,
-                     first / unit, a, b);
 }
 
 // The bytes of O and of the rows' scalars that the oracle writes; kernels of equal head dim, dtype and mask share them.

@@ -63,7 +63,7 @@ RaggedArguments arguments(const Problem& p) {
 // The token that the copy engine puts into row i of the box, or -1 for zeros.
 int token_of(const ClippedBox& at, int i, int box) {
   const int x = at.row + i;
-  return x < 0 || x >= box ? -1 : at.sum + x - box;
+  return x < 0 || x >= box ? -1 : at.sum + x - (at.begin ? 0 : box);
 }
 
 class RaggedTiles : public testing::TestWithParam<int> {};
@@ -106,6 +106,7 @@ TEST_P(RaggedTiles, CoverEveryRowOnceAndEveryKeyItSees) {
         for (int key0 = j * p.granule; key0 < (j + 1) * p.granule; key0 += p.box) {
           const int origin = 1000 + key0;  // where the box's first key lies in its tensor or page
           const ClippedBox at = clip_box(origin, tile.begin - key0, tile.end - key0, p.box);
+          ASSERT_TRUE(at.begin || (at.row >= 0 && at.row < p.box)) << "Clip::kEnd boxes begin in bounds";
           for (int i = 0; i < p.box; ++i) {
             const bool wanted = key0 + i >= tile.begin && key0 + i < tile.end;
             const int token = token_of(at, i, p.box);

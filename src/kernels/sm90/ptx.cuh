@@ -65,31 +65,6 @@ __device__ __forceinline__ void barrier_poll(uint32_t barrier, uint32_t parity) 
   }
 }
 
-__device__ __forceinline__ void store_shared(uint32_t address, int value) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ int load_shared(uint32_t address) {
-  int value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void store_shared(uint32_t address, const int4& value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ int4 load_shared_int4(uint32_t address) {
-  int4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
-
 // ---------------------------------------------------------------- copy engine (PTX ISA "cp.async.bulk.tensor")
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
@@ -137,9 +112,10 @@ __device__ __forceinline__ void store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// The calling thread's committed stores have read their shared memory.
+// The calling thread's committed stores but the newest kPending have read their shared memory.
+template <int kPending = 0>
 __device__ __forceinline__ void store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
 // Orders this thread's ordinary shared-memory stores before later accesses of the copy engine and the tensor cores.

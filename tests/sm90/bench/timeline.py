@@ -16,9 +16,9 @@ import sys
 EVENTS = ["tile taken", "query there", "scores issued", "scores done", "weights done", "output issued", "output done",
           "chunk done", "rows skipped", "tile done"]  # Event of timeline.cuh
 # What a consumer was busy with when an event ends it: name, colour.
-SPANS = {"query there": ("wait for Q", "#dddddd"), "scores issued": ("issue", "#eeeeee"),
+SPANS = {"query there": ("wait for Q", "#dddddd"), "scores issued": ("issue (until the tensor cores take it)", "#eeeeee"),
          "scores done": ("S = Q K^T (with its turn at the tensor cores)", "#0b6e4f"),
-         "weights done": ("softmax", "#d98324"), "output issued": ("issue", "#eeeeee"),
+         "weights done": ("softmax", "#d98324"), "output issued": ("issue (until the tensor cores take it)", "#eeeeee"),
          "output done": ("P V (with its turn)", "#2f5d9b"), "chunk done": ("chain of chunks", "#a23b72"),
          "rows skipped": ("wait for the tile's other rows", "#bbbbbb"), "tile done": ("finish", "#7a9e3f"),
          "tile taken": ("wait for a tile", "#dddddd")}

@@ -6,6 +6,7 @@
 #include "kernels/sm90/fmha_prefill/config.h"
 #include "kernels/sm90/pipeline.cuh"
 #include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/shared_memory.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/wgmma.cuh"
 

@@ -128,6 +128,11 @@ inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
 // What ragged kernels take beyond the others: lengths, visibility (R2) and layouts that are only known on the device.
 // Arrays of the caller may hold anything; see ragged_scheduler.cuh.
 struct RaggedArguments {
+  // Of K and V where a box begins before its first row, or has none: Clip::kBegin of tma_map.h. Those of
+  // PrefillArguments are Clip::kEnd.
+  CUtensorMap k_begin_map, v_begin_map;
+  int32_t qk_panels, v_panels;  // of 64 dims that there are
+  int32_t v_dims;
   // (batch + 1), (batch); null: seqlen_q or seqlen_k tokens each, at the same place of each sequence.
   const int32_t* cu_seqlens_q;
   const int32_t* seqlens_q;
@@ -153,7 +158,6 @@ struct RaggedArguments {
   float softmax_scale, softcap;  // softcap 0: off
   const float* alibi_slopes;     // per query head, or null
   tessera_bit_mask mask;
-  int32_t v_dims;
 };
 
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).

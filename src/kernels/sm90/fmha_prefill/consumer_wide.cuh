@@ -20,10 +20,14 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread of O
   static constexpr int kBatch = 4;              // pieces fetched together
-  // Batches in flight at the end of a chunk, the first one while the chunk's last P V runs, and at the end of a row.
-  static constexpr int kPutDepth = 3;
-  static constexpr int kFinishDepth = 2;
-  static_assert(Layout::kChainShared == 0 && Layout::kChainGlobal == kPieces, "chain: all of it in global scratch");
+  // Of the chained O, pieces in shared memory, where the finished tile is staged afterwards; the others lie in scratch.
+  static constexpr int kNear = Layout::kChainBytes / kWarpgroupThreads / static_cast<int>(sizeof(float4));
+  // Batches in flight at the end of a chunk, and at the end of a row.
+  static constexpr int kPutDepth = Base::kSchedule.ragged ? 2 : 4;
+  static constexpr int kFinishDepth = Base::kSchedule.ragged ? 2 : 4;
+  static constexpr int kNearBatches = kNear / kBatch;
+  static_assert(kNear == kNearBatches * kBatch && kNearBatches <= kFinishDepth,
+                "chain: what is near is read before the finished tile is staged in its place");
 
   __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
@@ -32,14 +36,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // The left side of a chain step: a state before the current one, if there is one.
   struct Before {
     bool any;
-    const float4* memory;  // its O, thread-private
     ChainWeights w;
   };
   // `state` := chain(the left side, state) in its scalars.
-  __device__ __forceinline__ static Before chain_before(bool any, const float4* memory, const float4* scalars,
-                                                        StateRows& state) {
+  __device__ __forceinline__ static Before chain_before(bool any, const float4* scalars, StateRows& state) {
     // With zeros on the left side these weights leave the bits alone but for the sign of a zero, which R9 drops.
-    Before before{any, memory, {{0.0F, 0.0F}, {1.0F, 1.0F}}};
+    Before before{any, {{0.0F, 0.0F}, {1.0F, 1.0F}}};
     if (any) {
       const float4 x = *scalars;
       StateRows first{{x.x, x.y}, {x.z, x.w}};
@@ -51,7 +53,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // The chunks of the superchunk of chunk `index` that lie before it.
   template <class Chunk>
   __device__ __forceinline__ Before chunks_before(const Chunk& index, int warpgroup, StateRows& state) const {
-    return chain_before(continues(index), chain_global(warpgroup), chain_states(warpgroup), state);
+    return chain_before(continues(index), chain_states(warpgroup), state);
   }
 
   __device__ __forceinline__ static float4 chain_piece(const float4& first, const float4& second,
@@ -60,56 +62,48 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
                        chain_output(first.z, second.z, w, 2), chain_output(first.w, second.w, w, 3));
   }
 
-  // Pieces of the left side's O, zeros if there is none.
+  // Thread-private float4 i * kWarpgroupThreads: pieces 0 .. kNear - 1 of the chained O.
+  __device__ __forceinline__ float4* near_memory(int warpgroup) const {
+    extern __shared__ __align__(1024) uint8_t shared_bytes[];
+    return reinterpret_cast<float4*>(shared_bytes + Layout::kChain + warpgroup * Layout::kChainBytes) + thread();
+  }
   struct Batch {
     float4 x[kBatch];
   };
-  __device__ __forceinline__ static Batch fetch(bool any, const float4* memory, int first) {
+  __device__ __forceinline__ static Batch fetch(const float4* memory, int first) {
     Batch batch;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      batch.x[i] = load_if(any, memory + (first + i) * kWarpgroupThreads);
+      batch.x[i] = load_if(true, memory + (first + i) * kWarpgroupThreads);
     }
     return batch;
   }
-  // Hands pieces [kFirst, kFirst + kCount), of which the first batch is there, to put(i, piece), which returns what it
-  // made of it. kDepth batches are in flight at most: left to itself ptxas loads as many pieces as there are registers,
-  // and then a few more.
-  template <int kFirst, int kCount, int kDepth, class Put>
-  __device__ __forceinline__ void for_pieces(const Batch& head, bool any, const float4* memory, const Put& put) const {
-    constexpr int kBatches = kCount / kBatch;
-    const float4* source[kDepth];
-    Batch batch[kDepth];
-#pragma unroll
-    for (int slot = 0; slot < kDepth; ++slot) {
-      source[slot] = memory;
-      batch[slot] = slot == 0 ? head : fetch(any, memory, kFirst + slot * kBatch);
-    }
-#pragma unroll
-    for (int n = 0; n < kBatches; ++n) {
-      const int slot = n % kDepth;
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        source[slot] += put(kFirst + n * kBatch + i, batch[slot].x[i]) & args.zero;
-      }
-      if (n + kDepth < kBatches) {
-        batch[slot] = fetch(any, source[slot], kFirst + (n + kDepth) * kBatch);
-      }
-    }
-  }
 
   // Chunk `index` ends: (f.o, f.closed) joins the chunks before it, and if its superchunk or the row ends with it, the
-  // superchunks before that. `head`: the first pieces of those.
+  // superchunks before that.
   template <class Chunk>
-  __device__ __forceinline__ void put_away(Fragments& f, const Batch& head, int warpgroup, const Chunk& index,
-                                           bool last) const {
-    float4* const memory = chain_global(warpgroup);
+  __device__ __forceinline__ void put_away(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
     const Before chunks = chunks_before(index, warpgroup, f.closed);
-    for_pieces<0, kPieces, kPutDepth>(head, chunks.any, memory, [&](int i, const float4& x) {
-      const float4 piece = chain_piece(x, output(f, i), chunks.w);
-      __stcg(memory + i * kWarpgroupThreads, piece);
-      return __float_as_uint(piece.w);
-    });
+    float4* const near = near_memory(warpgroup);
+    float4* const far = chain_global(warpgroup);
+    if (chunks.any) {
+      chain_pieces(f, near, far, chunks.w);
+    } else {
+      wait_staging(warpgroup);
+#pragma unroll
+      for (int i = kNear; i < kPieces; ++i) {
+        __stcg(far + i * kWarpgroupThreads, output(f, i));
+      }
+#pragma unroll
+      for (int i = 0; i < kNear; ++i) {
+        near[i * kWarpgroupThreads] = output(f, i);
+      }
+    }
+    if constexpr (Base::kSchedule.ragged) {
+      if (last && !Base::joins(index)) {
+        return;
+      }
+    }
     if (last || !continues(Base::index_of(index) + 1)) {
       close_superchunk(f, warpgroup, index, last);
       return;
@@ -121,21 +115,55 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     }
     __syncwarp();
   }
+  // The chained O changes in place. kPutDepth batches are in flight at most: left to itself ptxas loads as many pieces
+  // as there are registers, and then a few more; here the addresses of a batch depend on the one kPutDepth before it.
+  __device__ __forceinline__ void chain_pieces(const Fragments& f, float4* near, float4* far,
+                                               const ChainWeights& w) const {
+    constexpr int kBatches = (kPieces - kNear) / kBatch;
+    const float4* source = far;
+    Batch batch[kPutDepth];
+#pragma unroll
+    for (int slot = 0; slot < kPutDepth; ++slot) {
+      batch[slot] = fetch(far, kNear + slot * kBatch);
+    }
+#pragma unroll
+    for (int i = 0; i < kNear; ++i) {
+      near[i * kWarpgroupThreads] = chain_piece(near[i * kWarpgroupThreads], output(f, i), w);
+    }
+#pragma unroll
+    for (int n = 0; n < kBatches; ++n) {
+      const int slot = n % kPutDepth;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = kNear + n * kBatch + i;
+        const float4 piece = chain_piece(batch[slot].x[i], output(f, at), w);
+        __stcg(far + at * kWarpgroupThreads, piece);
+        source += __float_as_uint(piece.w) & args.zero;
+      }
+      if (n + kPutDepth < kBatches) {
+        batch[slot] = fetch(source, kNear + (n + kPutDepth) * kBatch);
+      }
+    }
+  }
 
   // The chunks that were put away and f.closed join the superchunks before them: where superchunks are kept, or with
   // `last` where `finish` looks for them.
   template <class Chunk>
   __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
-    float4* const chunks = chain_global(warpgroup);
     float4* const memory = superchunk_memory(warpgroup);
     float4* const scalars = memory + kPieces * kWarpgroupThreads;
-    const Before before = chain_before(Base::joins(index), memory, scalars, f.closed);
-    float4* const to = last ? chunks : memory;
+    const Before before = chain_before(Base::joins(index), scalars, f.closed);
+    const auto close = [&](float4* chunks, int i) {
+      const float4 old = load_if(before.any, memory + i * kWarpgroupThreads);
+      (last ? chunks : memory)[i * kWarpgroupThreads] = chain_piece(old, chunks[i * kWarpgroupThreads], before.w);
+    };
 #pragma unroll 4
-    for (int i = 0; i < kPieces; ++i) {
-      const float4 piece = load_if(true, chunks + i * kWarpgroupThreads);
-      __stcg(to + i * kWarpgroupThreads,
-             chain_piece(load_if(before.any, memory + i * kWarpgroupThreads), piece, before.w));
+    for (int i = 0; i < kNear; ++i) {
+      close(near_memory(warpgroup), i);
+    }
+#pragma unroll 4
+    for (int i = kNear; i < kPieces; ++i) {
+      close(chain_global(warpgroup), i);
     }
     if (!last) {
       *scalars = make_float4(f.closed.m[0], f.closed.m[1], f.closed.l[0], f.closed.l[1]);
@@ -145,10 +173,11 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // ---------------------------------------------------------------- tiles
 
   // Whether a row whose last chunk this is has its O in memory before `finish`, chained to the end: a second chain step
-  // on the way to the finished tile would not fit the registers.
+  // on the way to the finished tile would not fit the registers. Nor do ragged kernels, with their two ways to finish,
+  // have room for a first one.
   template <class Chunk>
   __device__ __forceinline__ static bool in_memory(const Chunk& last_chunk) {
-    return Base::joins(last_chunk);
+    return Base::joins(last_chunk) || (Base::kSchedule.ragged && continues(last_chunk));
   }
 
   // Granule after granule, S of the next one issued before P V of the current one: the weights of the next granule are
@@ -194,7 +223,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       round_weights<kElement>(f.s, f.p);
       if (chunk_ends) {
         const int chunk = j / kChunkTiles;
-        put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, false);
+        put_away(f, warpgroup, chunk, false);
         stamp<Tag>(*this, warpgroup, Event::kChunkDone);
       }
     }
@@ -212,7 +241,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     }
     at.advance();
     if (in_memory(chunk)) {
-      put_away(f, fetch(continues(chunk), chain_global(warpgroup), 0), warpgroup, chunk, true);
+      put_away(f, warpgroup, chunk, true);
     }
   }
 
@@ -262,73 +291,133 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     if (query.first_row >= tokens_of(args, query)) {
       return;
     }
-    const bool chained = in_memory(last);
-    const Before chunks =
-        chain_before(continues(last) && !chained, chain_global(warpgroup), chain_states(warpgroup), f.closed);
+    if (in_memory(last)) {
+      finish_as<Left::kWhole>(f, {}, warpgroup, query);
+      return;
+    }
+    if constexpr (!Base::kSchedule.ragged) {
+      if (const Before chunks = chunks_before(last, warpgroup, f.closed); chunks.any) {
+        finish_as<Left::kPart>(f, chunks.w, warpgroup, query);
+        return;
+      }
+    }
+    finish_as<Left::kNone>(f, {}, warpgroup, query);
+  }
+
+  // What memory has of a row's O: nothing, the chunks before the last one, or all of it.
+  enum class Left { kNone, kPart, kWhole };
+
+  // Hands the row's finished O to put(i, piece), which returns what it made of it, and says at_batch(n) before batch n
+  // and after the last one. kFinishDepth batches are in flight at most, as in `chain_pieces`.
+  template <Left kLeft, class AtBatch, class Put>
+  __device__ __forceinline__ void for_finished(const Fragments& f, const ChainWeights& w, int warpgroup,
+                                               const AtBatch& at_batch, const Put& put) const {
+    constexpr int kBatches = kPieces / kBatch;
+    const float4* source = chain_global(warpgroup);
+    Batch batch[kFinishDepth];
+    if constexpr (kLeft != Left::kNone) {
+#pragma unroll
+      for (int slot = kNearBatches; slot < kFinishDepth; ++slot) {
+        batch[slot] = fetch(source, slot * kBatch);
+      }
+#pragma unroll
+      for (int i = 0; i < kNear; ++i) {
+        batch[i / kBatch].x[i % kBatch] = near_memory(warpgroup)[i * kWarpgroupThreads];
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kBatches; ++n) {
+      const int slot = n % kFinishDepth;
+      at_batch(n);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int at = n * kBatch + i;
+        if constexpr (kLeft == Left::kNone) {
+          put(at, output(f, at));
+        } else if constexpr (kLeft == Left::kPart) {
+          source += put(at, chain_piece(batch[slot].x[i], output(f, at), w)) & args.zero;
+        } else {
+          source += put(at, batch[slot].x[i]) & args.zero;
+        }
+      }
+      if constexpr (kLeft != Left::kNone) {
+        if (n + kFinishDepth < kBatches) {
+          batch[slot] = fetch(source, (n + kFinishDepth) * kBatch);
+        }
+      }
+    }
+    at_batch(kBatches);
+  }
+
+  template <Left kLeft, class Rows>
+  __device__ __forceinline__ void finish_as(Fragments& f, const ChainWeights& w, int warpgroup,
+                                            const Rows& query) const {
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
       if (!goes_through_copy_engine(args, query)) {
         const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
+        const auto nothing = [](int) {};
         if (args.wide_output) {
-          finish_rows_of<true>(f, chunks, chained, rows);
+          for_finished<kLeft>(f, w, warpgroup, nothing,
+                              [&](int i, const float4& piece) { return rows.template put<true>(i, piece); });
         } else {
-          finish_rows_of<false>(f, chunks, chained, rows);
+          for_finished<kLeft>(f, w, warpgroup, nothing,
+                              [&](int i, const float4& piece) { return rows.template put<false>(i, piece); });
         }
         return;
       }
     }
     float inverse[kRowsPerThread];
     Base::invert_sums(f.closed, inverse);
-    Base::store_lse(f.closed, query, t, row);  // first: after the panels there would be no register for it
-    finish_panels<0>(f, chunks, chained, inverse, warpgroup, query);
-    finish_panels<Layout::kChainPanels>(f, chunks, chained, inverse, warpgroup, query);
-  }
-
-  template <bool kWideOutput>
-  __device__ __forceinline__ void finish_rows_of(const Fragments& f, const Before& chunks, bool chained,
-                                                 const GeneralFinish<Tag>& rows) const {
-    const bool any = chunks.any || chained;
-    for_pieces<0, kPieces, kFinishDepth>(fetch(any, chunks.memory, 0), any, chunks.memory, [&](int i, const float4& x) {
-      const float4 piece = chain_piece(x, output(f, i), chunks.w);
-      return rows.template put<kWideOutput>(i, make_float4(chained ? x.x : piece.x, chained ? x.y : piece.y,
-                                                           chained ? x.z : piece.z, chained ? x.w : piece.w));
-    });
-  }
-
-  // Columns 64 kPanel .. of the finished tile, as many panels as can be staged at a time.
-  template <int kPanel, class Rows>
-  __device__ __forceinline__ void finish_panels(const Fragments& f, const Before& chunks, bool chained,
-                                                const float (&inverse)[kRowsPerThread], int warpgroup,
-                                                const Rows& query) const {
+    // Panels of 64 columns go through the staging memory in turn.
     constexpr int kPanelPieces = kPanelColumns / 8;
+    constexpr int kPanelBatches = kPanelPieces / kBatch;
+    constexpr int kSlots = Layout::kChainPanels;
     const uint32_t staging = Base::shared + Layout::kChain + warpgroup * Layout::kChainBytes;
-    const int t = thread();
-    const uint32_t first = staging + swizzled_offset(kWarpgroupRows, own_row(t), t % 4 * 2);
-    wait_staging(warpgroup);
-    const bool any = chunks.any || chained;
-    for_pieces<kPanel * kPanelPieces, Layout::kChainPanels * kPanelPieces, kFinishDepth>(
-        fetch(any, chunks.memory, kPanel * kPanelPieces), any, chunks.memory, [&](int i, const float4& x) {
-          const float4 piece = chain_piece(x, output(f, i), chunks.w);
-          const float o[2 * kRowsPerThread] = {chained ? x.x : piece.x, chained ? x.y : piece.y,
-                                               chained ? x.z : piece.z, chained ? x.w : piece.w};
+    uint32_t first = staging + swizzled_offset(kWarpgroupRows, row, t % 4 * 2);
+    for_finished<kLeft>(
+        f, w, warpgroup,
+        [&](int batch) {
+          const int panel = batch / kPanelBatches;
+          if (batch == 0) {
+            wait_staging(warpgroup);
+          } else if (batch % kPanelBatches == 0) {
+            hand_over(panel - 1, staging + (panel - 1) % kSlots * panel_bytes(kWarpgroupRows), warpgroup, query);
+            if (panel >= kSlots && batch < kPieces / kBatch) {
+              if (thread() == 0) {
+                store_wait_read<kSlots - 1>();
+              }
+              named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+            }
+          }
+        },
+        [&](int i, const float4& piece) {
+          const float o[2 * kRowsPerThread] = {piece.x, piece.y, piece.z, piece.w};
           // The piece's place in its row is all that the swizzle changes; eight rows further it is the same.
           const uint32_t to = (first ^ static_cast<uint32_t>(i % kPanelPieces << 4)) +
-                              (i / kPanelPieces - kPanel) * panel_bytes(kWarpgroupRows);
+                              i / kPanelPieces % kSlots * panel_bytes(kWarpgroupRows);
           uint32_t pair = 0;
 #pragma unroll
           for (int h = 0; h < kRowsPerThread; ++h) {
             pair = finish_pair<kElement>(__fmul_rn(o[2 * h], inverse[h]), __fmul_rn(o[2 * h + 1], inverse[h]));
             store_shared(to + h * kSwizzleBytes, static_cast<int>(pair));
           }
+          if (i % kPanelPieces == kPanelPieces - 1) {
+            first += pair & args.zero;  // else a panel's places are kept in registers for the next one
+          }
           return pair;
         });
+    Base::store_lse(f.closed, query, t, row);
+  }
+
+  // All threads of the warpgroup have staged columns 64 panel .. 64 panel + 63 of the tile.
+  template <class Rows>
+  __device__ __forceinline__ void hand_over(int panel, uint32_t staged, int warpgroup, const Rows& query) const {
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-    if (t == 0) {
-      for (int panel = 0; panel < Layout::kChainPanels; ++panel) {
-        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), (kPanel + panel) * kPanelColumns, query);
-      }
+    if (thread() == 0) {
+      Base::store_panel(staged, panel * kPanelColumns, query);
       store_commit();
     }
   }

@@ -42,10 +42,11 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
       "tiles: {} rows (query tokens of one head) by granules of {} keys\n"
       "query tiles: {} per head, {} in all, longest first\n"
       "grid: one block per multiprocessor, {} threads; further tiles from a counter\n"
-      "roles: producer warpgroup ({} registers a thread), {} consumer warpgroups of 64 rows ({} registers)\n"
+      "roles: producer warpgroup (one thread for K and V, one per consumer for Q; {} registers), {} consumer "
+      "warpgroups of 64 rows ({} registers)\n"
       "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; {} "
       "{} x {} at {}; states at {}; barriers at {}\n"
-      "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each slot of tile indices)\n",
+      "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each tile slot)\n",
       Tag::kName, kNumbers.granule_keys, kNumbers.head_dim, L::kBlockM, kNumbers.granule_keys, tiles,
       tiles * p.num_heads_q * p.batch, L::kThreads, kSchedule.producer_registers, kSchedule.consumer_warpgroups,
       kSchedule.consumer_registers, L::kBytes, kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages,

@@ -290,6 +290,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
     store_box(&args.o_map, source, column, query.first_row, query.head, query.batch);
   }
   __device__ __forceinline__ void store_panel(uint32_t source, int column, const RaggedRows& query) const {
+    if (column >= args.ragged.v_dims) {
+      return;
+    }
     const RaggedRows rows = RaggedRows::load(query.slot, query.consumer);  // rather than kept in registers
     const ClippedBox box = clip_box(rows.first_token + rows.first_row, 0, rows.tokens - rows.first_row, kWarpgroupRows);
     store_clipped_box(&args.o_map, source, column, box.row, box.sum, rows.head,

@@ -24,7 +24,11 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     prefetch_map(&args.q_map);
     prefetch_map(&args.k_map);
     prefetch_map(&args.v_map);
-    if constexpr (!kSchedule.general_finish || kSchedule.ragged) {
+    if constexpr (kSchedule.ragged) {
+      prefetch_map(&args.ragged.k_begin_map);
+      prefetch_map(&args.ragged.v_begin_map);
+    }
+    if (kSchedule.ragged ? args.ragged.fast_finish : !kSchedule.general_finish) {
       prefetch_map(&args.o_map);
     }
     common.init_barriers();
@@ -33,6 +37,9 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
         store_shared(common.shared + PrefillLayout<Tag>::kTimeline + 4 * w, 0);
       }
     }
+  }
+  if constexpr (kSchedule.ragged) {
+    RaggedProducer<Tag>{common}.clear_unused_panels();
   }
   __syncthreads();
   if (warpgroup == 0) {

@@ -12,6 +12,7 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr int64_t kFar = int64_t{1} << 40;  // beyond every distance between a query and a key
+constexpr int64_t kPanelDims = 64;          // of Q, K, V and O that one box of the copy engine holds
 constexpr int64_t kLargestInt = std::numeric_limits<int32_t>::max();
 
 bool lengths_differ(const RaggedProblem& r) {
@@ -107,6 +108,8 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   to.softcap = r.softcap;
   to.alibi_slopes = r.alibi_slopes;
   to.mask = r.mask;
+  to.qk_panels = static_cast<int32_t>(ceil_div(problem.q.dims, kPanelDims));
+  to.v_panels = static_cast<int32_t>(ceil_div(problem.v.dims, kPanelDims));
   to.v_dims = static_cast<int32_t>(problem.v.dims);
   set_visibility(problem, to);
   a.c = score_scale(problem.softmax_scale, to.natural);
@@ -117,18 +120,23 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
     t.batch = std::max<int64_t>(t.batch, 1);
     return t;
   };
+  const TensorView k = some(problem.k);
+  const TensorView v = some(problem.v);
   struct Map {
     const char* name;
-    TensorView tensor;
+    const TensorView& tensor;
     int64_t box_tokens;
+    Clip clip;
     CUtensorMap& map;
   };
-  for (const Map& m : {Map{"q", problem.q, kWarpgroupRows, a.q_map}, Map{"k", some(problem.k), box, a.k_map},
-                       Map{"v", some(problem.v), box, a.v_map}, Map{"o", problem.o, kWarpgroupRows, a.o_map}}) {
+  for (const Map& m :
+       {Map{"q", problem.q, kWarpgroupRows, Clip::kEnd, a.q_map}, Map{"k", k, box, Clip::kEnd, a.k_map},
+        Map{"v", v, box, Clip::kEnd, a.v_map}, Map{"k", k, box, Clip::kBegin, to.k_begin_map},
+        Map{"v", v, box, Clip::kBegin, to.v_begin_map}, Map{"o", problem.o, kWarpgroupRows, Clip::kEnd, a.o_map}}) {
     if (&m.map == &a.o_map && !to.fast_finish) {
       continue;  // O does not go through the copy engine
     }
-    Result<CUtensorMap> map = make_clipped_map(m.name, m.tensor, entry.bf16, static_cast<int>(m.box_tokens));
+    Result<CUtensorMap> map = make_clipped_map(m.name, m.tensor, entry.bf16, static_cast<int>(m.box_tokens), m.clip);
     if (!map.ok()) {
       return map.status();
     }

@@ -151,14 +151,10 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     const LateChunk chunk = late_chunk(warpgroup, index, at);
     const bool last = (kind & kLast) != 0;
     if constexpr (Layout::kWide) {
+      multiply(f, warpgroup, kind, at);
+      Base::close_rows(f);
       if (!last || Base::in_memory(chunk)) {
-        const auto head = Base::fetch(Base::continues(chunk), Base::chain_global(warpgroup), 0);
-        multiply(f, warpgroup, kind, at);
-        Base::close_rows(f);
-        Base::put_away(f, head, warpgroup, chunk, last);
-      } else {
-        multiply(f, warpgroup, kind, at);
-        Base::close_rows(f);
+        Base::put_away(f, warpgroup, chunk, last);
       }
     } else {
       if (Base::continues(chunk)) {

@@ -29,6 +29,26 @@ struct RaggedProducer : PrefillCommon<Tag> {
     at.advance();
   }
 
+  // All threads of the block, before any role begins: panels of Q and K beyond the problem's head dim become zeros and
+  // stay so, because they are never fetched. (Boxes that begin behind the last dim are out of bounds: see tma_map.h.)
+  __device__ __forceinline__ void clear_unused_panels() const {
+    const auto clear = [](uint32_t at, int bytes) {
+      for (int i = 16 * thread_index(); i < bytes; i += 16 * Layout::kThreads) {
+        store_shared(at + i, make_int4(0, 0, 0, 0));
+      }
+    };
+    for (int panel = args.ragged.qk_panels; panel < kDim / kPanelColumns; ++panel) {
+      for (int consumer = 0; consumer < Base::kConsumers; ++consumer) {
+        clear(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+              panel_bytes(kWarpgroupRows));
+      }
+      for (int stage = 0; stage < Base::kSchedule.stages; ++stage) {
+        clear(shared + Layout::kK + stage * Layout::kKvBytes + panel * panel_bytes(kTileKeys), panel_bytes(kTileKeys));
+      }
+    }
+    fence_async_proxy();
+  }
+
   // ---------------------------------------------------------------- K and V
 
   // What a lane fetches of a granule: its box of keys, in K and in V.
@@ -48,7 +68,7 @@ struct RaggedProducer : PrefillCommon<Tag> {
               r.cu_seqlens_k != nullptr ? 0 : slot.get(RaggedSlot::kBatch), false};
     }
     if (lead >= box || stop <= 0) {
-      return {clip_box(0, 0, 0, box), 0, false};
+      return {clip_box(0, box, 0, box), 0, false};
     }
     const int entry = key / r.page_size;
     const int page = r.page_table[slot.get(RaggedSlot::kBatch) * r.page_table_stride + entry];
@@ -56,20 +76,24 @@ struct RaggedProducer : PrefillCommon<Tag> {
     return {clip_box(key - entry * r.page_size, lead, absent ? 0 : stop, box), absent ? 0 : page, absent};
   }
 
-  __device__ __forceinline__ void load_panels(const CUtensorMap* map, uint32_t barrier, uint32_t destination,
-                                              const Box& box, int head_kv) const {
+  __device__ __forceinline__ void load_panels(const CUtensorMap* end, const CUtensorMap* begin, uint32_t barrier,
+                                              uint32_t destination, const Box& box, int head_kv, int panels) const {
+    const CUtensorMap* const map = box.at.begin ? begin : end;
 #pragma unroll
     for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-      load_clipped_box(destination + panel * panel_bytes(kTileKeys), map, barrier, panel * kPanelColumns, box.at.row,
-                       box.at.sum, head_kv, box.page);
+      if (panel < panels) {
+        load_clipped_box(destination + panel * panel_bytes(kTileKeys), map, barrier, panel * kPanelColumns, box.at.row,
+                         box.at.sum, head_kv, box.page);
+      }
     }
   }
 
   // Lanes fetch the boxes of a granule together; those of the next granule are looked up while its stage is waited for.
   __device__ __forceinline__ void produce_keys() const {
-    const int boxes = kTileKeys >> args.ragged.box_shift;
+    const RaggedArguments& r = args.ragged;
+    const int boxes = kTileKeys >> r.box_shift;
     const int t = lane();
-    const int own_key = t << args.ragged.box_shift;
+    const int own_key = t << r.box_shift;
     TilePosition tile_at;
     Position at;  // K and V advance together
 #pragma unroll 1
@@ -91,21 +115,21 @@ struct RaggedProducer : PrefillCommon<Tag> {
         barrier_wait(Base::k_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
         if (t == 0) {
           store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
-          barrier_arrive_expect(Base::k_ring().full + 8 * at.stage(), Layout::kKvBytes);
+          barrier_arrive_expect(Base::k_ring().full + 8 * at.stage(), r.qk_panels * panel_bytes(kTileKeys));
         }
         __syncwarp();
         if (t < boxes) {
-          load_panels(&args.k_map, Base::k_ring().full + 8 * at.stage(), shared + Layout::kK + stage + within, box,
-                      head_kv);
+          load_panels(&args.k_map, &r.k_begin_map, Base::k_ring().full + 8 * at.stage(),
+                      shared + Layout::kK + stage + within, box, head_kv, r.qk_panels);
         }
         barrier_wait(Base::v_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
         if (t == 0) {
-          barrier_arrive_expect(Base::v_ring().full + 8 * at.stage(), Layout::kKvBytes);
+          barrier_arrive_expect(Base::v_ring().full + 8 * at.stage(), r.v_panels * panel_bytes(kTileKeys));
         }
         __syncwarp();
         if (t < boxes) {
-          load_panels(&args.v_map, Base::v_ring().full + 8 * at.stage(), shared + Layout::kV + stage + within, box,
-                      head_kv);
+          load_panels(&args.v_map, &r.v_begin_map, Base::v_ring().full + 8 * at.stage(),
+                      shared + Layout::kV + stage + within, box, head_kv, r.v_panels);
         }
       }
       give_back(tile_at);
@@ -131,17 +155,19 @@ struct RaggedProducer : PrefillCommon<Tag> {
       const RingPosition<1> q_at{tile_at.use};
       barrier_poll(Base::q_ring(consumer).empty, q_at.parity() ^ 1U);
       if (row < 0) {
-        // No such rows, and nobody looks at their Q. Their box would begin before the tensor, where nothing may be
-        // mapped: calls with such boxes ended in illegal accesses.
-        barrier_arrive(Base::q_ring(consumer).full);
+        barrier_arrive(Base::q_ring(consumer).full);  // no such rows, and nobody looks at their Q
       } else {
         const ClippedBox box = clip_box(first_token + row, 0, place.w - row, kWarpgroupRows);
-        const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
+        const int panels = args.ragged.qk_panels;
+        const uint32_t barrier = Base::q_ring(consumer).full;
+        barrier_arrive_expect(barrier, panels * panel_bytes(kWarpgroupRows));
 #pragma unroll
         for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-          load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
-                           &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
-                           args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+          if (panel < panels) {
+            load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+                             &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
+                             args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+          }
         }
       }
       tile_at.advance();

@@ -118,17 +118,21 @@ TESSERA_HD RaggedWalk ragged_walk(const RaggedTile& tile, const RaggedSight& sig
           most(0, sight.end(first)) / granule_keys};
 }
 
-// Coordinates of make_clipped_map() for the box of `box` rows from row `row` on of which only rows [lead, stop) count,
-// counted in the box. Of a lead and a stop that are both inside the box only the stop is kept; stop <= 0: zeros.
+// Coordinates in the maps of make_clipped_map() for the box of `box` rows from row `row` on of which only rows
+// [lead, stop) count, counted in the box. Of a lead and a stop that are both inside the box only the stop is kept.
 struct ClippedBox {
   int row, sum;
+  bool begin;  // in the map Clip::kBegin
 };
 TESSERA_HD ClippedBox clip_box(int row, int lead, int stop, int box) {
-  if (lead > 0 && stop >= box) {
-    return {-lead, row + box + lead};
+  if (lead >= box || stop <= 0) {
+    return {box, 0, true};  // zeros
   }
-  const int rows = most(0, least(stop, box));
-  return {box - rows, row + rows};
+  if (lead > 0 && stop >= box) {
+    return {-lead, row + lead, true};
+  }
+  const int rows = least(stop, box);
+  return {box - rows, row + rows, false};
 }
 
 }  // namespace tessera::sm90

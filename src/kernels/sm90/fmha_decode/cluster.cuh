@@ -1,0 +1,70 @@
+// What blocks of a cluster send one another (PTX ISA "st.async", "mapa", "barrier.cluster"), one thin wrapper each.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace tessera::sm90 {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The same place in the shared memory of block `rank`.
+__device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// Stores to a block's shared memory that count their bytes at a barrier of the same block.
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, float value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),
+               "r"(__float_as_uint(value)), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, float2 value) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(address),
+               "r"(__float_as_uint(value.x)), "r"(__float_as_uint(value.y)), "r"(barrier)
+               : "memory");
+}
+__device__ __forceinline__ void send(uint32_t address, uint32_t barrier, uint4 value) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
+      "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
+      : "memory");
+}
+
+// One arrival at a barrier of any block of the cluster. (With .release.cluster it takes 1500 clocks: a fence of
+// everything the thread has written. Here it only says that reads of shared memory are over.)
+__device__ __forceinline__ void arrive_at(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// load_box (ptx.cuh) of bytes that nobody will want again: they leave the L2 cache first, before the states of chunks.
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void load_box_once(uint32_t destination, const CUtensorMap* map, uint32_t barrier, int dim,
+                                              int token, int head, int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(token), "r"(head), "r"(batch), "l"(policy)
+      : "memory");
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,167 @@
+#include "kernels/sm90/fmha_decode/decode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "contract/plan.h"
+
+namespace tessera::sm90 {
+namespace {
+
+constexpr int64_t kScratchAlignment = 64;
+constexpr int64_t kRowBytes = 16;  // Q is read in pieces of 16 bytes
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+struct Scratch {
+  size_t counters, rows, outputs;  // bytes
+};
+
+int64_t most_units(const DecodeEntry& entry, const DecodeProblem& p) {
+  return p.q.batch * p.k.heads * std::max<int64_t>(1, ceil_div(p.seqlen_k, entry.chunk_keys));
+}
+
+Scratch scratch_of(const DecodeEntry& entry, const DecodeProblem& p) {
+  const int64_t groups = entry.head_dim / kDecodeColumnGroup;
+  const int64_t parts = most_units(entry, p) * groups * entry.rows / 8;
+  constexpr int64_t kFloat4 = 16;
+  return {static_cast<size_t>(ceil_div(p.q.batch * p.k.heads * groups * 4, kScratchAlignment) * kScratchAlignment),
+          static_cast<size_t>(parts * 4 * kFloat4), static_cast<size_t>(parts * 32 * kFloat4)};
+}
+
+Status refuse(Code code, std::string text) {
+  return Status(code, std::move(text));
+}
+
+Status check(const DecodeEntry& entry, const DecodeProblem& p) {
+  if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16)) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype than this kernel's", entry.name));
+  }
+  for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
+    if (t->dims != entry.head_dim) {
+      return refuse(Code::kUnsupported,
+                    fmt::format("{}: got head_dim {}; allowed {}", entry.name, t->dims, entry.head_dim));
+    }
+  }
+  if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
+      p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
+      (p.page_table == nullptr && (p.k.batch != p.q.batch || p.k.tokens < p.seqlen_k))) {
+    return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
+  }
+  if (p.page_table != nullptr && !entry.paged) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got a page table; allowed none here", entry.name));
+  }
+  if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
+  }
+  if (p.q.tokens * (p.q.heads / p.k.heads) > entry.rows) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got {} query tokens with groups of {} heads; allowed {} rows",
+                                                  entry.name, p.q.tokens, p.q.heads / p.k.heads, entry.rows));
+  }
+  const auto misaligned = [](const TensorView& t) {
+    return reinterpret_cast<uintptr_t>(t.data) % kRowBytes != 0 || t.stride_batch * 2 % kRowBytes != 0 ||
+           t.stride_token * 2 % kRowBytes != 0 || t.stride_head * 2 % kRowBytes != 0;
+  };
+  if (misaligned(p.q) || misaligned(p.k) || misaligned(p.v)) {
+    return refuse(
+        Code::kUnsupported,
+        fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
+  }
+  constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
+  if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(entry, p) > kLongest) {
+    return refuse(Code::kUnsupported, fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
+                                                  most_units(entry, p), kLongest));
+  }
+  if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
+  }
+  return {};
+}
+
+Status device_error(const DecodeEntry& entry, cudaError_t error) {
+  return Status(Code::kDevice, fmt::format("{}: got {} ({}); allowed a launch on an sm_90 device", entry.name,
+                                           cudaGetErrorName(error), cudaGetErrorString(error)));
+}
+
+}  // namespace
+
+size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
+  const Scratch bytes = scratch_of(entry, problem);
+  return bytes.counters + bytes.rows + bytes.outputs;
+}
+
+Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int clusters, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(check(entry, problem));
+  const Scratch bytes = scratch_of(entry, problem);
+  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
+    return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
+                                                        "{}-byte aligned",
+                                                        decode_scratch_bytes(entry, problem), kScratchAlignment));
+  }
+  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
+    return {};  // no row to write
+  }
+  DecodeArguments a{};
+  if (entry.paged) {
+    a.k = static_cast<const uint16_t*>(problem.k.data);
+    a.v = static_cast<const uint16_t*>(problem.v.data);
+    a.k_strides = {problem.k.stride_batch, problem.k.stride_token, problem.k.stride_head};
+    a.v_strides = {problem.v.stride_batch, problem.v.stride_token, problem.v.stride_head};
+    a.page_table = problem.page_table;
+    a.page_table_stride = problem.page_table_stride;
+    a.num_pages = problem.k.batch;
+    a.page_size = static_cast<int>(problem.k.tokens);
+  } else {
+    // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
+    TensorView k = problem.k;
+    TensorView v = problem.v;
+    k.tokens = v.tokens = std::max<int64_t>(k.tokens, 1);
+    const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, kDecodeGranule);
+    if (!k_map.ok()) {
+      return k_map.status();
+    }
+    const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, kDecodeGranule, entry.value_box_dims);
+    if (!v_map.ok()) {
+      return v_map.status();
+    }
+    a.k_map = k_map.value();
+    a.v_map = v_map.value();
+  }
+  a.q = static_cast<const uint16_t*>(problem.q.data);
+  a.o = static_cast<uint16_t*>(const_cast<void*>(problem.o.data));
+  a.q_strides = {problem.q.stride_batch, problem.q.stride_token, problem.q.stride_head};
+  a.o_strides = {problem.o.stride_batch, problem.o.stride_token, problem.o.stride_head};
+  a.lse = problem.lse;
+  a.seqlens_k = problem.seqlens_k;
+  a.batch = static_cast<int>(problem.q.batch);
+  a.heads_kv = static_cast<int>(problem.k.heads);
+  a.group = static_cast<int>(problem.q.heads / problem.k.heads);
+  a.seqlen_q = static_cast<int>(problem.q.tokens);
+  a.seqlen_k = static_cast<int>(problem.seqlen_k);
+  a.causal = problem.causal ? 1 : 0;
+  a.c = score_scale(problem.softmax_scale, false);
+  a.bias = entry.bf16 ? 0.0F : 7.0F;
+  auto* scratch = static_cast<uint8_t*>(problem.scratch);
+  a.counters = reinterpret_cast<int*>(scratch);
+  a.state_rows = reinterpret_cast<float4*>(scratch + bytes.counters);
+  a.state_outputs = reinterpret_cast<float4*>(scratch + bytes.counters + bytes.rows);
+
+  int resident = 0;
+  cudaError_t error = entry.resident_clusters(&resident);
+  if (error != cudaSuccess || resident < 1) {
+    return device_error(entry, error);
+  }
+  const int64_t most = std::min<int64_t>(most_units(entry, problem), clusters > 0 ? clusters : resident);
+  error = entry.launch(a, static_cast<int>(most), stream);
+  return error == cudaSuccess ? Status() : device_error(entry, error);
+}
+
+}  // namespace tessera::sm90

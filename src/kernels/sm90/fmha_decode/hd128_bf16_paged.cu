@@ -1,0 +1,28 @@
+// Decode kernels for head dim 128, bf16, paged K and V.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "kernels/sm90/fmha_decode/table.h"
+#include "kernels/sm90/fmha_decode/tags.h"
+
+namespace tessera::sm90 {
+namespace {
+
+template <int kRows, int kCluster>
+DecodeEntry entry(const char* name) {
+  return decode_entry<DecodeKernel<128, true, kRows, kCluster, true>>(name);
+}
+
+}  // namespace
+
+std::vector<DecodeEntry> decode_hd128_bf16_paged() {
+  return {
+      entry<8, 1>("sm90_fmha_decode_hd128_bf16_paged_r8_c1"),
+      entry<8, 2>("sm90_fmha_decode_hd128_bf16_paged_r8_c2"),
+      entry<8, 4>("sm90_fmha_decode_hd128_bf16_paged_r8_c4"),
+      entry<8, 8>("sm90_fmha_decode_hd128_bf16_paged_r8_c8"),
+      entry<16, 1>("sm90_fmha_decode_hd128_bf16_paged_r16_c1"),
+      entry<16, 2>("sm90_fmha_decode_hd128_bf16_paged_r16_c2"),
+      entry<16, 4>("sm90_fmha_decode_hd128_bf16_paged_r16_c4"),
+  };
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,24 @@
+// Decode kernels for head dim 64, f16.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "kernels/sm90/fmha_decode/table.h"
+#include "kernels/sm90/fmha_decode/tags.h"
+
+namespace tessera::sm90 {
+namespace {
+
+template <int kRows, int kCluster>
+DecodeEntry entry(const char* name) {
+  return decode_entry<DecodeKernel<64, false, kRows, kCluster, false>>(name);
+}
+
+}  // namespace
+
+std::vector<DecodeEntry> decode_hd64_f16() {
+  return {
+      entry<8, 1>("sm90_fmha_decode_hd64_f16_r8_c1"),   entry<8, 2>("sm90_fmha_decode_hd64_f16_r8_c2"),
+      entry<8, 4>("sm90_fmha_decode_hd64_f16_r8_c4"),   entry<16, 1>("sm90_fmha_decode_hd64_f16_r16_c1"),
+      entry<16, 2>("sm90_fmha_decode_hd64_f16_r16_c2"), entry<16, 4>("sm90_fmha_decode_hd64_f16_r16_c4"),
+  };
+}
+
+}  // namespace tessera::sm90

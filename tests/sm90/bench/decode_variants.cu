@@ -1,0 +1,66 @@
+// Decode kernels that price rule R0: other chunk lengths (not the contract's bits) and cluster sizes.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "tests/sm90/bench/decode_variants.h"
+
+namespace tessera::sm90 {
+namespace {
+
+constexpr int kReadThreads = 512;
+constexpr int kReadAhead = 8;
+
+__global__ void __launch_bounds__(kReadThreads) read_only(const uint4* k, const uint4* v, int64_t pieces, int* sink) {
+  uint32_t seen = 0;
+  const int64_t step = int64_t{gridDim.x} * kReadThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kReadThreads + threadIdx.x; i < pieces; i += kReadAhead * step) {
+    uint4 x[2 * kReadAhead];
+#pragma unroll
+    for (int n = 0; n < kReadAhead; ++n) {
+      const bool inside = i + n * step < pieces;
+      x[2 * n] = inside ? __ldcs(k + i + n * step) : make_uint4(0, 0, 0, 0);
+      x[2 * n + 1] = inside ? __ldcs(v + i + n * step) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (const uint4& piece : x) {
+      seen |= piece.x ^ piece.y ^ piece.z ^ piece.w;
+    }
+  }
+  if (seen == 0x12345678U) {
+    *sink = 1;
+  }
+}
+
+template <int kChunk, int kCluster, bool kPaged = false>
+struct Variant {
+  static constexpr DecodeNumbers kNumbers{128, true, kChunk};
+  static constexpr DecodeSchedule kSchedule{8, kCluster, kPaged};
+};
+
+template <int kChunk>
+void add(std::vector<DecodeEntry>& entries) {
+  entries.push_back(decode_entry<Variant<kChunk, 1>>("variant"));
+  entries.push_back(decode_entry<Variant<kChunk, 2>>("variant"));
+  entries.push_back(decode_entry<Variant<kChunk, 4>>("variant"));
+  entries.push_back(decode_entry<Variant<kChunk, 8>>("variant"));
+}
+
+}  // namespace
+
+cudaError_t launch_read_only(const void* k, const void* v, int64_t bytes, int* sink, cudaStream_t stream) {
+  constexpr int kBlocks = 2 * 132;
+  read_only<<<kBlocks, kReadThreads, 0, stream>>>(static_cast<const uint4*>(k), static_cast<const uint4*>(v),
+                                                  bytes / 16, sink);
+  return cudaGetLastError();
+}
+
+std::vector<DecodeEntry> decode_variants() {
+  std::vector<DecodeEntry> entries;
+  add<512>(entries);
+  add<1024>(entries);
+  add<2048>(entries);
+  entries.push_back(decode_entry<Variant<2048, 1, true>>("rows"));
+  entries.push_back(decode_entry<Variant<2048, 4, true>>("rows"));
+  entries.push_back(decode_entry<Variant<2048, 8, true>>("rows"));
+  return entries;
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,301 @@
+// Every decode kernel against the oracle, byte for byte: O, LSE, and the guard rows around them. Needs an sm_90 GPU.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/sm90/fmha_decode/table.h"
+#include "oracle/oracle.h"
+#include "sm90/byte_test.h"
+
+namespace tessera::sm90 {
+
+// Names the kernel in a failure's text.
+void PrintTo(const DecodeEntry& entry, std::ostream* out) {  // NOLINT(readability-identifier-naming)
+  *out << entry.name;
+}
+
+namespace {
+
+struct Case {
+  int64_t heads_q, heads_kv, seqlen_q;
+  bool causal;
+  Values values;
+  std::vector<int32_t> lengths;  // keys of each sequence
+  bool ragged = true;            // lengths on the device; else all equal
+};
+
+std::string describe(const Case& c, const DecodeEntry& entry) {
+  std::string lengths;
+  for (const int32_t length : c.lengths) {
+    lengths += fmt::format(" {}", length);
+  }
+  return fmt::format("d{} h{}/{} q{} {} values {} keys{} {}, {}", entry.head_dim, c.heads_q, c.heads_kv, c.seqlen_q,
+                     c.causal ? "causal" : "full", static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform",
+                     entry.bf16 ? "bf16" : "f16");
+}
+
+// (batch, tokens, heads, dim) of 16-bit elements; tokens that nobody fills stay NaN.
+struct Tensor {
+  int64_t batch, tokens, heads, dims;
+  Mirror memory;
+
+  Tensor(int64_t b, int64_t t, int64_t h, int64_t d)
+      : batch(b), tokens(t), heads(h), dims(d), memory(static_cast<size_t>(b * t * h * d * 2)) {}
+
+  TensorView view(int64_t visible_tokens) const {
+    return {memory.device(), batch, visible_tokens, heads, dims, tokens * heads * dims, heads * dims, dims};
+  }
+  tessera_tensor host_view() { return {memory.host(), tokens * heads * dims, heads * dims, dims, 1}; }
+};
+
+// Fills tokens [0, lengths[b]) of every sequence.
+void fill(Tensor& tensor, const std::vector<int32_t>& lengths, bool bf16, Values values, bool keys,
+          std::mt19937& random) {
+  ValueSource source(bf16, values, keys, random);
+  auto* elements = reinterpret_cast<uint16_t*>(tensor.memory.host());
+  for (int64_t b = 0; b < tensor.batch; ++b) {
+    for (int64_t t = 0; t < lengths[static_cast<size_t>(b)]; ++t) {
+      for (int64_t i = 0; i < tensor.heads * tensor.dims; ++i) {
+        elements[(b * tensor.tokens + t) * tensor.heads * tensor.dims + i] = source.draw(t / 64 % 60);
+      }
+    }
+  }
+  tensor.memory.upload();
+}
+
+// The rows of K or V scattered over a pool of pages, everything else NaN.
+struct Pool {
+  Tensor tensor;  // (page, slot, head, dim)
+  std::vector<int32_t> table;
+  int64_t stride;
+
+  Pool(const Tensor& rows, const std::vector<int32_t>& lengths, int64_t page_size, uint32_t seed)
+      : tensor(pages(lengths, page_size) + 2, page_size, rows.heads, rows.dims),
+        stride((*std::ranges::max_element(lengths) + page_size - 1) / page_size + 1) {
+    table.assign(lengths.size() * static_cast<size_t>(stride), 1 << 30);  // no page
+    std::vector<int32_t> order(static_cast<size_t>(tensor.batch));
+    for (size_t i = 0; i < order.size(); ++i) {
+      order[i] = static_cast<int32_t>(i);
+    }
+    std::mt19937 random(seed);
+    std::ranges::shuffle(order, random);
+    const auto row_bytes = static_cast<size_t>(rows.heads * rows.dims * 2);
+    size_t next = 0;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      for (int64_t t = 0; t < lengths[b]; ++t) {
+        int32_t& page = table[b * static_cast<size_t>(stride) + static_cast<size_t>(t / page_size)];
+        if (t % page_size == 0) {
+          page = order[next++];
+        }
+        const auto from = static_cast<size_t>(static_cast<int64_t>(b) * rows.tokens + t) * row_bytes;
+        const auto to = static_cast<size_t>(page * page_size + t % page_size) * row_bytes;
+        std::memcpy(tensor.memory.host() + to, rows.memory.bytes().data() + from, row_bytes);
+      }
+    }
+    tensor.memory.upload();
+  }
+  static int64_t pages(const std::vector<int32_t>& lengths, int64_t page_size) {
+    int64_t count = 0;
+    for (const int32_t length : lengths) {
+      count += (length + page_size - 1) / page_size;
+    }
+    return count;
+  }
+};
+
+// The bytes of O and LSE that the oracle writes; kernels of equal head dim and dtype share them.
+using Bytes = std::pair<std::vector<uint8_t>, std::vector<uint8_t>>;
+std::map<std::string, Bytes>& oracle_bytes() {
+  static std::map<std::string, Bytes> bytes;
+  return bytes;
+}
+
+// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not; `page_size` 0:
+// no pages.
+void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, int64_t page_size) {
+  if (c.seqlen_q * c.heads_q / c.heads_kv > entry.rows) {
+    return;
+  }
+  const std::string name = describe(c, entry);
+  SCOPED_TRACE(fmt::format("{}, {} clusters, pages of {}", name, clusters, page_size));
+  const auto batch = static_cast<int64_t>(c.lengths.size());
+  const int64_t longest = *std::ranges::max_element(c.lengths);
+  const int64_t tokens = longest + 3;  // NaN rows behind every sequence
+  std::mt19937 random(static_cast<uint32_t>(c.seqlen_q * 7919 + longest * 13 + c.heads_q));
+  Tensor q(batch, c.seqlen_q, c.heads_q, entry.head_dim);
+  Tensor k(batch, tokens, c.heads_kv, entry.head_dim);
+  Tensor v(batch, tokens, c.heads_kv, entry.head_dim);
+  Tensor o(batch, c.seqlen_q + 1, c.heads_q, entry.head_dim);
+  fill(q, std::vector<int32_t>(c.lengths.size(), static_cast<int32_t>(c.seqlen_q)), entry.bf16, c.values, false,
+       random);
+  fill(k, c.lengths, entry.bf16, c.values, true, random);
+  fill(v, c.lengths, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
+  Mirror lengths(c.lengths.size() * sizeof(int32_t));
+  std::memcpy(lengths.host(), c.lengths.data(), c.lengths.size() * sizeof(int32_t));
+  lengths.upload();
+  Mirror lse(static_cast<size_t>(batch * c.heads_q * (c.seqlen_q + 1)) * sizeof(float));
+
+  DecodeProblem problem;
+  problem.dtype = entry.bf16 ? TESSERA_BF16 : TESSERA_F16;
+  problem.q = q.view(c.seqlen_q);
+  problem.k = k.view(c.ragged ? tokens : longest);
+  problem.v = v.view(c.ragged ? tokens : longest);
+  problem.o = o.view(c.seqlen_q);
+  problem.seqlen_k = longest;
+  if (c.ragged) {
+    problem.seqlens_k = static_cast<const int32_t*>(lengths.device());
+  }
+  std::unique_ptr<Pool> k_pool;
+  std::unique_ptr<Pool> v_pool;
+  std::unique_ptr<Mirror> table;
+  if (page_size > 0) {
+    k_pool = std::make_unique<Pool>(k, c.lengths, page_size, 7);
+    v_pool = std::make_unique<Pool>(v, c.lengths, page_size, 7);
+    table = std::make_unique<Mirror>(k_pool->table.size() * sizeof(int32_t));
+    std::memcpy(table->host(), k_pool->table.data(), table->bytes().size());
+    table->upload();
+    problem.k = k_pool->tensor.view(page_size);
+    problem.v = v_pool->tensor.view(page_size);
+    problem.page_table = static_cast<const int32_t*>(table->device());
+    problem.page_table_stride = k_pool->stride;
+  }
+  problem.causal = c.causal;
+  problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(entry.head_dim));
+  problem.lse = {static_cast<float*>(lse.device()), c.heads_q * (c.seqlen_q + 1), 1, c.seqlen_q + 1};
+  const Mirror scratch(decode_scratch_bytes(entry, problem));
+  const size_t counters = static_cast<size_t>(batch * c.heads_kv * entry.head_dim / 16) * sizeof(int);
+  ASSERT_EQ(cudaMemset(scratch.device(), 0, counters), cudaSuccess);
+  problem.scratch = scratch.device();
+
+  if (!oracle_bytes().contains(name)) {
+    tessera_fmha_params params{};
+    params.struct_size = sizeof params;
+    params.dtype = params.o_dtype = problem.dtype;
+    params.head_dim_qk = params.head_dim_v = entry.head_dim;
+    params.num_heads_q = static_cast<int32_t>(c.heads_q);
+    params.num_heads_kv = static_cast<int32_t>(c.heads_kv);
+    params.batch = batch;
+    params.seqlen_q = c.seqlen_q;
+    params.q = q.host_view();
+    params.o = o.host_view();
+    params.num_segments = 1;
+    tessera_kv_segment& segment = params.segments[0];
+    segment.k = k.host_view();
+    segment.v = v.host_view();
+    segment.seqlen_k = longest;
+    segment.seqlens_k = c.lengths.data();
+    segment.causal = c.causal ? 1 : 0;
+    segment.window_left = segment.window_right = -1;
+    params.softmax_scale = problem.softmax_scale;
+    params.lse_natural_no_sink = {reinterpret_cast<float*>(lse.host()), problem.lse.stride_batch, 1,
+                                  problem.lse.stride_head};
+    const Status oracle =
+        oracle_fmha(Arithmetic::kHopperK16F25, params, static_cast<int>(std::thread::hardware_concurrency()));
+    ASSERT_TRUE(oracle.ok()) << oracle.text();
+    oracle_bytes()[name] = {o.memory.bytes(), lse.bytes()};
+  }
+  const Bytes& want = oracle_bytes()[name];
+  for (int run = 0; run < 2; ++run) {
+    ASSERT_EQ(cudaMemset(o.memory.device(), kPoison, o.memory.bytes().size()), cudaSuccess);
+    ASSERT_EQ(cudaMemset(lse.device(), kPoison, lse.bytes().size()), cudaSuccess);
+    const Status status = run_decode(entry, problem, clusters, nullptr);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess) << cudaGetErrorString(cudaGetLastError());
+    const std::vector<uint8_t> got = o.memory.download();
+    EXPECT_TRUE(got == want.first) << "O, run " << run << ": " << first_difference(got, want.first, 2);
+    const std::vector<uint8_t> got_lse = lse.download();
+    EXPECT_TRUE(got_lse == want.second) << "LSE, run " << run << ": " << first_difference(got_lse, want.second, 4);
+  }
+}
+
+class DecodeBytes : public testing::TestWithParam<DecodeEntry> {
+ protected:
+  void SetUp() override {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+      GTEST_SKIP() << "NO CUDA DEVICE: the kernel's bytes are not compared here";
+    }
+  }
+
+  void check(const std::vector<Case>& cases, int clusters = 0) {
+    for (const Case& c : cases) {
+      if (HasFatalFailure()) {
+        return;
+      }
+      expect_oracle_bytes(c, GetParam(), clusters, 0);
+      if (GetParam().paged) {
+        for (const int64_t page_size : {1, 16, 48, 300}) {
+          expect_oracle_bytes(c, GetParam(), clusters, page_size);
+        }
+      }
+    }
+  }
+};
+
+TEST_P(DecodeBytes, OneGranule) {
+  check({{1, 1, 1, false, Values::kNormal, {128}, false},
+         {4, 1, 1, false, Values::kNormal, {64}, false},
+         {8, 2, 1, false, Values::kWide, {1, 127, 33, 16}},
+         {4, 1, 1, false, Values::kTiny, {15, 17}}});
+}
+
+TEST_P(DecodeBytes, LengthsAroundGranulesAndRounds) {
+  check({{4, 1, 1, false, Values::kNormal, {129, 255, 256, 257, 383, 385, 1023, 1024, 1025}},
+         {8, 2, 1, false, Values::kWide, {1152, 1300, 1537, 1921, 2047, 2048}},
+         {4, 1, 1, false, Values::kRising, {2048, 2000}}});
+}
+
+TEST_P(DecodeBytes, ChunksAndTheirChain) {
+  check({{4, 1, 1, false, Values::kNormal, {4096, 4096}, false},
+         {8, 2, 1, false, Values::kWide, {2049, 4097, 5000, 6143}},
+         {4, 2, 1, false, Values::kRising, {2176, 8192, 3}},
+         {4, 1, 1, false, Values::kTiny, {4500}}});
+}
+
+TEST_P(DecodeBytes, SuperchunksAndTheirChain) {
+  check({{4, 1, 1, false, Values::kNormal, {32768}, false}, {2, 1, 1, false, Values::kRising, {35000, 66000, 100}}});
+}
+
+TEST_P(DecodeBytes, SeveralTokensUnderACausalMask) {
+  check({{4, 2, 4, true, Values::kNormal, {700, 2050, 4, 2048}},
+         {4, 1, 2, true, Values::kWide, {129, 2049, 1}},
+         {8, 1, 2, true, Values::kNormal, {130, 5000}},
+         {4, 4, 16, true, Values::kRising, {20, 2060, 9}},
+         {4, 1, 4, false, Values::kNormal, {333, 2500}}});
+}
+
+TEST_P(DecodeBytes, SequencesWithoutKeys) {
+  check({{4, 1, 1, false, Values::kNormal, {0, 5, 0}}, {4, 1, 2, true, Values::kNormal, {1, 0, 300}}});
+}
+
+TEST_P(DecodeBytes, AnyGridAndManySequences) {
+  std::vector<int32_t> lengths(70);
+  std::mt19937 random(5);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = static_cast<int32_t>(random() % 400 + (i % 23 == 0 ? 2100 : 0));
+  }
+  for (const int clusters : {0, 1, 5}) {
+    check({{4, 2, 1, false, Values::kNormal, lengths}, {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}}, clusters);
+  }
+}
+
+std::string kernel_name(const testing::TestParamInfo<DecodeEntry>& entry) {
+  return entry.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, DecodeBytes, testing::ValuesIn(decode_table()), kernel_name);
+
+}  // namespace
+}  // namespace tessera::sm90
