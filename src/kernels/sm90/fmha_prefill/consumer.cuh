@@ -123,11 +123,11 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
       if (chunk_ends && continues(chunk)) {
         const FarChain far = fetch_far(warpgroup);
-        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         close_rows(f);
         chain_chunk(f, far, warpgroup);
       } else {
-        multiply(f, warpgroup, j, tiles, first_masked, at, leader);
+        multiply(f, warpgroup, j, tiles, at, leader);
         if (chunk_ends) {
           close_rows(f);
         }

@@ -125,17 +125,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
-    mask(f, j, first_row, first_masked);
-    if (move(f, j, rescale)) {
-      rescale_output(f.o, rescale);
-    }
-  }
-
-  // S, softmax and P of granule j. Where the maximum cannot be known in advance (first granule of a chunk, masked
-  // granules) R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
+  // S, softmax and P of granule j. In the first granule of a chunk R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
   // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
   __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                         const Position& at) const {
@@ -146,17 +136,17 @@ struct PrefillGranules : PrefillCommon<Tag> {
     while (true) {
       start_scores(f, warpgroup, uniform(at.stage()));
       stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
-      const bool exact = redo || !kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
+      const bool exact = redo || !kNumbers.lazy_max || j % kChunkTiles == 0;
       v_ring().wait_full(at);  // producer: V_j, which came with K_j
       wgmma_wait<0>();
       pin_registers(f.s);
       stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
-      if (exact) {
-        if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
-          release_query(warpgroup);
+      if (exact || j >= first_masked) {
+        mask(f, j, first_row, first_masked);
+        if (exact && move(f, j, rescale)) {
+          rescale_output(f.o, rescale);
         }
-        mask_and_move(f, j, first_row, first_masked, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
@@ -168,23 +158,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
   }
 
-  // Whether granule j is the last one of the tile and cannot need its S again: it is masked.
-  __device__ __forceinline__ bool query_goes_early(int warpgroup, int j, int first_masked, const Position& at) const {
-    return kEarlyQuery && j >= first_masked && own_granules(warpgroup, round_of(at)) == j + 1;
-  }
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
   __device__ __forceinline__ void release_query(int warpgroup) const {
     q_ring(warpgroup).release(RingPosition<1>{});
   }
 
   // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, int first_masked,
-                                           const Position& at, bool leader) const {
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
+                                           bool leader) const {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && j + 1 == tiles && j < first_masked) {
+      if (kEarlyQuery && j + 1 == tiles) {
         release_query(warpgroup);
       }
     }

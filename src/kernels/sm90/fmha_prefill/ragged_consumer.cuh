@@ -32,7 +32,9 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     kChanged = 16,  // softcap, ALiBi, custom bits
     kLast = 32,     // of the tile
   };
-  static constexpr uint32_t kExact = kFresh | kEnds | kBegins | kAbsent | kChanged;
+  static constexpr uint32_t kMasked = kEnds | kBegins | kAbsent | kChanged;
+  // R3 to the letter. Modified scores are not computed twice.
+  static constexpr uint32_t kExact = kFresh | kChanged;
 
   __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
     return {Base::tile_slot(TilePosition{round_of(at)}.stage())};
@@ -98,11 +100,10 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       pin_registers(f.s);
       stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       rescale[0] = rescale[1] = 1.0F;
-      if (exact) {
-        if ((kind & kLast) != 0 && (kind & kExact) != 0 && thread() == 0) {
-          release_query(warpgroup);  // this S is not computed again
-        }
+      if ((kind & kMasked) != 0) {
         mask(f, warpgroup, j, kind, at);
+      }
+      if (exact) {
         const bool fresh = (kind & kFresh) != 0;
         if (fresh) {
           f.rows.clear();
@@ -128,7 +129,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if ((kind & kLast) != 0 && (kind & kExact) == 0) {
+      if ((kind & kLast) != 0) {
         release_query(warpgroup);
       }
     }
