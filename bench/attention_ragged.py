@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Times windows, packed sequences and paged K/V beside the dense call that does the same work, all in one process.
 
-    attention_ragged.py [--head-dims 64,128,256] [--dtype bfloat16] [--kernel sm90_fmha_ragged] [--compare sm80_fmha] [--repeats 15] [--json FILE]
+    attention_ragged.py [--head-dims 64,128,256] [--dtype bfloat16] [--kernel sm90_fmha_ragged] [--compare sm80_fmha] [--fa3] [--repeats 15] [--json FILE]
 
 TFLOP/s = 4 head_dim heads (visible (row, key) pairs, keys rounded to whole granules) / time, for the dense calls too; CUDA
-events around single calls after a short spin, calls interleaved, median. The ratio is that to the dense call named in the
-row. --kernel: the one that is timed on all problems but the dense ones, --compare: another one beside it.
+events around single calls after a short spin, calls interleaved, median; FA3's calls follow ours. The ratio is that to the
+dense call named in the row, which has as many rows and as many keys per row, or nearly so (a window of w: causal, 2 w keys).
+--kernel: the one that is timed on all problems but the dense ones, --compare: another one beside it.
 """
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import subprocess
 import sys
+from typing import Callable, NamedTuple, Optional
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
@@ -70,7 +73,7 @@ class Case:
         cu, longest = self.cumulative(), max(self.lengths)
         return tessera.Attention(self.q, self.k, self.v, cu_seqlens_q=cu, cu_seqlens_k=cu, max_seqlen_q=longest, max_seqlen_k=longest, **options)
 
-    def paged(self, page, **options):
+    def pools(self, page):
         batch, length = len(self.lengths), self.lengths[0]
         table = torch.randperm(batch * length // page, device="cuda").to(torch.int32).view(batch, -1)
         pools = []
@@ -78,30 +81,75 @@ class Case:
             pool = torch.empty(table.numel(), page, t.shape[1], self.dim, device="cuda", dtype=t.dtype)
             pool[table.flatten().long()] = t.view(-1, page, t.shape[1], self.dim)
             pools.append(pool)
-        return tessera.Attention(self.q.view(batch, length, self.heads, self.dim), *pools, page_table=table, **options)
+        return self.q.view(batch, length, self.heads, self.dim), pools, table
+
+    def paged(self, page, **options):
+        q, pools, table = self.pools(page)
+        return tessera.Attention(q, *pools, page_table=table, **options)
+
+    def fa3_dense(self, module, **options):
+        batch = len(self.lengths)
+        q, k, v = (t.view(batch, -1, t.shape[1], self.dim) for t in (self.q, self.k, self.v))
+        return lambda: module.flash_attn_func(q, k, v, **options)
+
+    def fa3_packed(self, module, **options):
+        cu, longest = self.cumulative(), max(self.lengths)
+        return lambda: module.flash_attn_varlen_func(self.q, self.k, self.v, cu, cu, longest, longest, **options)
+
+    def fa3_paged(self, module, page, **options):
+        q, (k, v), table = self.pools(page)
+        used = torch.tensor(self.lengths, device="cuda", dtype=torch.int32)
+        return lambda: module.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, page_table=table, **options)
+
+
+class Cell(NamedTuple):
+    name: str
+    work: int  # pairs(), as floating-point operations
+    make: Callable  # kernel name or None -> tessera.Attention
+    equal: Optional[str] = None  # the dense cell of equal work: as many rows, and as many keys per row or nearly so
+    fa3: Optional[Callable] = None  # FA3's module -> one call of it
 
 
 def cells(dim, dtype):
-    """(name, work, call of a kernel, name of the dense cell to compare with)."""
-    long, mid, short = Case(dim, dtype, [8192] * 2), Case(dim, dtype, [4096] * 4), Case(dim, dtype, [1024] * 16)
+    shapes = {f"{n} x {length}": Case(dim, dtype, [length] * n) for n, length in ((2, 8192), (4, 4096), (8, 2048), (16, 1024), (32, 512))}
+    long, mid = shapes["2 x 8192"], shapes["4 x 4096"]
     mixed = Case(dim, dtype, MIXED)
-    for case, name in ((long, "2 x 8192"), (mid, "4 x 4096"), (short, "16 x 1024")):
-        for causal in (False, True):
-            mask = "causal" if causal else "full"
-            yield f"dense {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.dense(causal=m, kernel=k), None
-    for left in (4095, 1023, 255):
-        yield f"window {left + 1} causal 2 x 8192", long.work(True, left), lambda k, w=left: long.dense(causal=True, window=(w, -1), kernel=k), "dense causal 2 x 8192"
-    for case, name in ((mid, "4 x 4096"), (short, "16 x 1024")):
-        for causal in (False, True):
-            mask = "causal" if causal else "full"
-            yield f"packed {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.packed(causal=m, kernel=k), f"dense {mask} {name}"
-    for causal in (False, True):
-        mask = "causal" if causal else "full"
-        yield f"packed {mask} 16 lengths, 1 to 5000", mixed.work(causal), lambda k, m=causal: mixed.packed(causal=m, kernel=k), f"dense {mask} 4 x 4096"
+    for name, case in shapes.items():
+        for mask in ("full", "causal"):
+            causal = mask == "causal"
+            yield Cell(f"dense {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.dense(causal=m, kernel=k),
+                       fa3=lambda m, c=case, causal=causal: c.fa3_dense(m, causal=causal))
+    for left, equal in ((4095, "2 x 8192"), (1023, "8 x 2048"), (255, "32 x 512")):
+        yield Cell(f"window {left + 1} causal 2 x 8192", long.work(True, left), lambda k, w=left: long.dense(causal=True, window=(w, -1), kernel=k),
+                   f"dense causal {equal}", lambda m, w=left: long.fa3_dense(m, causal=True, window_size=(w, 0)))
+    for case, name, equal in ((mid, "4 x 4096", "4 x 4096"), (shapes["16 x 1024"], "16 x 1024", "16 x 1024"), (mixed, "16 lengths, 1 to 5000", "4 x 4096")):
+        for mask in ("full", "causal"):
+            causal = mask == "causal"
+            yield Cell(f"packed {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.packed(causal=m, kernel=k), f"dense {mask} {equal}",
+                       lambda m, c=case, causal=causal: c.fa3_packed(m, causal=causal))
     for page in (256, 128, 64, 16):
-        for causal in (False, True):
-            mask = "causal" if causal else "full"
-            yield f"pages of {page} {mask} 4 x 4096", mid.work(causal), lambda k, p=page, m=causal: mid.paged(p, causal=m, kernel=k), f"dense {mask} 4 x 4096"
+        for mask in ("full", "causal"):
+            causal = mask == "causal"
+            yield Cell(f"pages of {page} {mask} 4 x 4096", mid.work(causal), lambda k, p=page, m=causal: mid.paged(p, causal=m, kernel=k),
+                       f"dense {mask} 4 x 4096", lambda m, p=page, causal=causal: mid.fa3_paged(m, p, causal=causal))
+
+
+def find_fa3():
+    for name in ("flash_attn_interface", "fa3_fwd_interface"):  # built from its repository, or the package fa3-fwd
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            pass
+    return None
+
+
+def runs(call) -> bool:
+    try:
+        call()
+        return True
+    except (RuntimeError, TypeError) as error:
+        print(f"FA3 does not take this: {str(error).splitlines()[0]}")
+        return False
 
 
 def main() -> int:
@@ -110,6 +158,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16"])
     parser.add_argument("--kernel", default="sm90_fmha_ragged", help="the one to time; empty: the registry's choice")
     parser.add_argument("--compare", help="time this kernel on the same problems")
+    parser.add_argument("--fa3", action="store_true", help="time FA3 on the same problems, if it is installed")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", dest="out")
     options = parser.parse_args()
@@ -140,24 +189,29 @@ def main() -> int:
         "rows": [],
     }
     print(f"{record['gpu']}, driver {driver}, {limit} W, {options.dtype}")
+    fa3 = find_fa3() if options.fa3 else None
     for dim in dims:
-        names, works, calls, dense_of, others = [], [], [], [], []
-        for name, work, make, dense in cells(dim, getattr(torch, options.dtype)):
-            call = make(options.kernel if dense and options.kernel else None)
-            names, works, calls, dense_of = names + [name], works + [work], calls + [call], dense_of + [dense]
-            others.append(make(options.compare) if options.compare else None)
+        table = list(cells(dim, getattr(torch, options.dtype)))
+        calls = [c.make(options.kernel if c.equal and options.kernel else None) for c in table]
         seconds = spaced([c.run for c in calls], options.repeats)
-        compared = spaced([c.run for c in others], 3) if options.compare else [None] * len(calls)
-        tflops = {n: w / t * 1e-12 for n, w, t in zip(names, works, seconds)}
-        for name, work, call, dense, other in zip(names, works, calls, dense_of, compared):
-            row = {"head_dim": dim, "heads_q": HEADS[dim][0], "heads_kv": HEADS[dim][1], "case": name, "kernel": call.kernel, "tflops": round(tflops[name], 1)}
-            text = f"d{dim:<4} {name:<34} {call.kernel:<18} {tflops[name]:6.1f}"
-            if dense:
-                row["dense"], row["ratio"] = dense, round(tflops[name] / tflops[dense], 3)
-                text += f"  {row['ratio']:.3f} of {dense}"
-            if other:
-                row["tflops_" + options.compare] = round(work / other * 1e-12, 1)
-                text += f" | {options.compare} {work / other * 1e-12:.1f}"
+        peers = [c.fa3(fa3) if fa3 and c.fa3 else None for c in table]
+        # Once each by itself, so that what FA3 does not take costs its own figure only.
+        peers = [p if p and runs(p) else None for p in peers]
+        peer_seconds = iter(spaced([p for p in peers if p], options.repeats) if fa3 else [])
+        compared = spaced([c.make(options.compare).run for c in table], 3) if options.compare else None
+        tflops = {c.name: c.work / t * 1e-12 for c, t in zip(table, seconds)}
+        for i, (cell, call, peer) in enumerate(zip(table, calls, peers)):
+            row = {"head_dim": dim, "heads_q": HEADS[dim][0], "heads_kv": HEADS[dim][1], "case": cell.name, "kernel": call.kernel, "tflops": round(tflops[cell.name], 1)}
+            text = f"d{dim:<4} {cell.name:<36} {call.kernel:<18} {tflops[cell.name]:6.1f}"
+            if peer:
+                row["tflops_fa3"] = round(cell.work / next(peer_seconds) * 1e-12, 1)
+                text += f"  fa3 {row['tflops_fa3']:6.1f} = {tflops[cell.name] / row['tflops_fa3']:.3f}"
+            if cell.equal:
+                row["equal_work"], row["ratio"] = cell.equal, round(tflops[cell.name] / tflops[cell.equal], 3)
+                text += f"  {row['ratio']:.3f} of {cell.equal}"
+            if compared:
+                row["tflops_" + options.compare] = round(cell.work / compared[i] * 1e-12, 1)
+                text += f" | {options.compare} {row['tflops_' + options.compare]:.1f}"
             record["rows"].append(row)
             print(text, flush=True)
     if options.out:

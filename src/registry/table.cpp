@@ -76,9 +76,7 @@ bool always() {
 
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
-    kSm90Prefill,
-    kSm80Fmha,
-    kSm90Ragged,  // behind its twin, so by name only, until it has passed the conformance tests on a GPU as it is now
+    kSm90Prefill, kSm90Ragged, kSm80Fmha,
 #endif
 #if defined(__x86_64__)
     cpu_fmha<kFmhaAvx512>("cpu_fmha_avx512", kNeedsAvx512, has_avx512),

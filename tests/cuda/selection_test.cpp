@@ -41,7 +41,9 @@ TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(problem(1, 4096)), "sm80_fmha") << "the heads of a group share K and V";
   tessera_fmha_params softcap = problem(512, 512);
   softcap.softcap = 20.0F;
-  EXPECT_EQ(chosen(softcap), "sm80_fmha");
+  EXPECT_EQ(chosen(softcap), "sm90_fmha_ragged");
+  softcap.head_dim_v = 84;
+  EXPECT_EQ(chosen(softcap), "sm80_fmha") << "no multiple of 8";
 }
 
 TEST_F(CudaSelection, ASlowRowCanBeForced) {
