@@ -62,6 +62,9 @@ __device__ __forceinline__ void barrier_poll(uint32_t barrier, uint32_t parity) 
         : "=r"(done)
         : "r"(barrier), "r"(parity)
         : "memory");
+    if (done == 0) {
+      __nanosleep(64);
+    }
   }
 }
 

@@ -75,7 +75,7 @@ struct PrefillCommon {
   // Ragged kernels: bit i says that the pool has no page for box i of the keys in this stage.
   __device__ __forceinline__ uint32_t absent_word(uint32_t stage) const { return shared + Layout::kAbsent + 4 * stage; }
 
-  // Ragged kernels: the warp that feeds K and V has begun another tile.
+  // Ragged kernels: the warp that feeds K and V has fetched most of another tile.
   __device__ __forceinline__ uint32_t taken() const { return shared + Layout::kTaken; }
 
   __device__ __forceinline__ void init_barriers() const {

@@ -62,10 +62,6 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     const RaggedSlot slot = slot_of(at);
     const RaggedGranule g{slot, slot.get(RaggedSlot::kFirstRow) + warpgroup * kWarpgroupRows + own_row(t),
                           j * kTileKeys + t % 4 * 2};
-    if (slot.get(RaggedSlot::kUnclean) != 0) {
-      clean_values<Tag>(shared + Layout::kV + at.stage() * Layout::kKvBytes, t);
-      named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-    }
     if constexpr (kSchedule.modifiers) {
       if (args.ragged.natural) {
         modify_scores(args, f.s, g);
@@ -83,6 +79,25 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     if ((kind & kAbsent) != 0) {
       mask_absent(args, f.s, static_cast<uint32_t>(load_shared(Base::absent_word(at.stage()))));
     }
+  }
+
+  // R3 for granule j to the letter: what O has to be multiplied with; whether it has to.
+  __device__ __forceinline__ bool move(Fragments& f, uint32_t kind, float (&rescale)[kRowsPerThread]) const {
+    const bool fresh = (kind & kFresh) != 0;
+    if (fresh) {
+      f.rows.clear();
+    }
+    return move_maximum<true>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+  }
+
+  // Issues O := [O +] P_j V_j (R6). V may hold what no query sees: 0 times NaN would be NaN.
+  __device__ __forceinline__ void start_output(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
+    if ((kind & kMasked) != 0 && uniform(slot_of(at).get(RaggedSlot::kUnclean)) != 0) {
+      clean_values<Tag>(shared + Layout::kV + at.stage() * Layout::kKvBytes, thread());
+      named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+    }
+    Base::start_output(f, uniform(at.stage()), (kind & kFresh) != 0);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
   }
 
   // As weigh() of ordinary consumers.
@@ -103,14 +118,8 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       if ((kind & kMasked) != 0) {
         mask(f, warpgroup, j, kind, at);
       }
-      if (exact) {
-        const bool fresh = (kind & kFresh) != 0;
-        if (fresh) {
-          f.rows.clear();
-        }
-        if (move_maximum<true>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh) {
-          rescale_output(f.o, rescale);
-        }
+      if (exact && move(f, kind, rescale)) {
+        rescale_output(f.o, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
@@ -125,8 +134,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   // As multiply() of ordinary consumers.
   __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
     const bool leader = thread() == 0;
-    Base::start_output(f, uniform(at.stage()), (kind & kFresh) != 0);
-    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
+    start_output(f, warpgroup, kind, at);
     if (leader) {
       k_ring().release(at);
       if ((kind & kLast) != 0) {
@@ -151,25 +159,118 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
                                             const Position& at) const {
     const LateChunk chunk = late_chunk(warpgroup, index, at);
     const bool last = (kind & kLast) != 0;
-    if constexpr (Layout::kWide) {
+    if (Base::continues(chunk)) {
+      const auto far = Base::fetch_far(warpgroup);
       multiply(f, warpgroup, kind, at);
       Base::close_rows(f);
-      if (!last || Base::in_memory(chunk)) {
-        Base::put_away(f, warpgroup, chunk, last);
-      }
+      Base::chain_chunk(f, far, warpgroup);
     } else {
-      if (Base::continues(chunk)) {
-        const auto far = Base::fetch_far(warpgroup);
-        multiply(f, warpgroup, kind, at);
-        Base::close_rows(f);
-        Base::chain_chunk(f, far, warpgroup);
-      } else {
-        multiply(f, warpgroup, kind, at);
+      multiply(f, warpgroup, kind, at);
+      Base::close_rows(f);
+    }
+    Base::store_chunk(f, warpgroup, chunk, last);
+    stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+  }
+
+  // Head dim 256: as attend() of the ordinary wide consumer, S of the next granule beside P V.
+  __device__ __forceinline__ void attend_wide(Fragments& f, int warpgroup, Position& at) const {
+    const bool leader = thread() == 0;
+    int j = uniform(slot_of(at).walk(warpgroup).first);
+    k_ring().wait_full(at);  // producer: the first K
+    uint32_t kind = kind_of(warpgroup, j, at);
+    Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
+    wgmma_wait<0>();
+    weigh_exactly(f, warpgroup, j, kind, at);
+    release_keys(warpgroup, kind, at);
+    round_weights<kElement>(f.s, f.p);
+#pragma unroll 1
+    for (; (kind & kLast) == 0; ++j) {
+      k_ring().wait_full(at.next());  // producer: K_{j+1}
+      Base::start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
+      v_ring().wait_full(at);  // producer: V_j
+      start_output(f, warpgroup, kind, at);
+      at.advance();
+      kind = kind_of(warpgroup, j + 1, at);
+      wgmma_wait<1>();  // S of granule j + 1
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      const bool chunk_ends = (j + 1) % kChunkTiles == 0;
+      if (chunk_ends) {
         Base::close_rows(f);
       }
-      Base::store_chunk(f, warpgroup, chunk, last);
+      weigh_ahead(f, warpgroup, j + 1, kind, at);
+      release_keys(warpgroup, kind, at);
+      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+      wgmma_wait<0>();  // P V of granule j
+      pin_registers(f.o);
+      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
+      if (leader) {
+        v_ring().release(Position{at.use - 1});
+      }
+      round_weights<kElement>(f.s, f.p);
+      if (chunk_ends) {
+        Base::put_away(f, warpgroup, late_chunk(warpgroup, j / kChunkTiles, at), false);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+      }
     }
-    stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+    v_ring().wait_full(at);  // producer: the last V
+    start_output(f, warpgroup, kind, at);
+    const LateChunk chunk = late_chunk(warpgroup, j / kChunkTiles, at);
+    Base::close_rows(f);
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    if (leader) {
+      v_ring().release(at);
+    }
+    at.advance();
+    if (Base::in_memory(chunk)) {
+      Base::put_away(f, warpgroup, chunk, true);
+    }
+  }
+  // S of this granule is not computed again.
+  __device__ __forceinline__ void release_keys(int warpgroup, uint32_t kind, const Position& at) const {
+    if (thread() == 0) {
+      k_ring().release(at);
+      if ((kind & kLast) != 0) {
+        release_query(warpgroup);
+      }
+    }
+  }
+  // As weigh_exactly() and weigh_ahead() of ordinary wide consumers.
+  __device__ __forceinline__ void weigh_exactly(Fragments& f, int warpgroup, int j, uint32_t kind,
+                                                const Position& at) const {
+    float rescale[kRowsPerThread];
+    pin_registers(f.s);
+    if ((kind & kMasked) != 0) {
+      mask(f, warpgroup, j, kind, at);
+    }
+    if (move(f, kind, rescale)) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      rescale_output(f.o, rescale);
+    }
+    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
+  }
+  __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, uint32_t kind,
+                                              const Position& at) const {
+    if ((kind & kExact) != 0) {
+      weigh_exactly(f, warpgroup, j, kind, at);
+      return;
+    }
+    pin_registers(f.s);
+    if ((kind & kMasked) != 0) {
+      mask(f, warpgroup, j, kind, at);
+    }
+    const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
+      wgmma_wait<0>();
+      weigh_exactly(f, warpgroup, j, kind, at);
+      return;
+    }
+    const float keep[kRowsPerThread] = {1.0F, 1.0F};
+    add_sums(f.rows, keep, sums);
   }
 
   // One granule after the other; the other warpgroups multiply while this one computes weights.
@@ -220,11 +321,15 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       q_ring(warpgroup).wait_full(RingPosition<1>{round_of(at)});  // producer: Q of this warpgroup
       stamp<Tag>(*this, warpgroup, Event::kQueryThere);
       if (first < uniform(slot_of(at).walk(warpgroup).end)) {
-        attend(f, warpgroup, at);
+        if constexpr (Layout::kWide) {
+          attend_wide(f, warpgroup, at);
+        } else {
+          attend(f, warpgroup, at);
+        }
       } else {
 #pragma unroll
-        for (float& o : f.o) {
-          o = 0.0F;
+        for (int i = 0; i < Base::kOutputs; ++i) {
+          f.o[i] = 0.0F;
         }
         named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
         if (thread() == 0) {

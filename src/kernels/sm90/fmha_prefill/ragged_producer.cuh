@@ -12,6 +12,9 @@ struct RaggedProducer : PrefillCommon<Tag> {
   using Base::kDim, Base::kTileKeys;
   using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
   static constexpr unsigned kAllLanes = 0xffffffffU;
+  // The next tile is drawn when that many granules of the current one are left to fetch: what a block has drawn no
+  // other block can take, but the tile has to be found before its K is due.
+  static constexpr int kDrawAhead = 2;
 
   __device__ __forceinline__ static int lane() { return thread_index() % 32; }
 
@@ -88,48 +91,85 @@ struct RaggedProducer : PrefillCommon<Tag> {
     }
   }
 
-  // Lanes fetch the boxes of a granule together; those of the next granule are looked up while its stage is waited for.
-  __device__ __forceinline__ void produce_keys() const {
+  // Lanes fetch the boxes of a granule together: `own` is the lane's, K or V of use `at` is due.
+  __device__ __forceinline__ void fetch_keys(const Box& own, const Position& at, int head_kv) const {
     const RaggedArguments& r = args.ragged;
-    const int boxes = kTileKeys >> r.box_shift;
-    const int t = lane();
-    const int own_key = t << r.box_shift;
+    const uint32_t absent = __ballot_sync(kAllLanes, own.absent);
+    const uint32_t barrier = Base::k_ring().full + 8 * at.stage();
+    barrier_wait(Base::k_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
+    if (lane() == 0) {
+      store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
+      barrier_arrive_expect(barrier, r.qk_panels * panel_bytes(kTileKeys));
+    }
+    __syncwarp();
+    if (has_box()) {
+      load_panels(&args.k_map, &r.k_begin_map, barrier,
+                  shared + Layout::kK + at.stage() * Layout::kKvBytes + own_key() * kPanelRowBytes, own, head_kv,
+                  r.qk_panels);
+    }
+  }
+  __device__ __forceinline__ void fetch_values(const Box& own, const Position& at, int head_kv) const {
+    const RaggedArguments& r = args.ragged;
+    const uint32_t barrier = Base::v_ring().full + 8 * at.stage();
+    barrier_wait(Base::v_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
+    if (lane() == 0) {
+      barrier_arrive_expect(barrier, r.v_panels * panel_bytes(kTileKeys));
+    }
+    __syncwarp();
+    if (has_box()) {
+      load_panels(&args.v_map, &r.v_begin_map, barrier,
+                  shared + Layout::kV + at.stage() * Layout::kKvBytes + own_key() * kPanelRowBytes, own, head_kv,
+                  r.v_panels);
+    }
+  }
+  // First key of the lane's box within a granule, and whether there is one.
+  __device__ __forceinline__ int own_key() const {
+    return lane() << args.ragged.box_shift;
+  }
+  __device__ __forceinline__ bool has_box() const {
+    return own_key() < kTileKeys;
+  }
+  // The lane's box of granule j; those of the next granule are looked up while its stage is not waited for yet.
+  __device__ __forceinline__ Box look_up(RaggedSlot slot, int j) const {
+    Box box{};
+    if (has_box()) {
+      box = box_of(slot, j * kTileKeys + own_key());
+    }
+    return box;
+  }
+
+  __device__ __forceinline__ void produce_keys() const {
     TilePosition tile_at;
     Position at;  // K and V advance together
 #pragma unroll 1
     for (RaggedSlot slot = take(tile_at); slot.address != 0; slot = take(tile_at)) {
-      if (t == 0) {
+      const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
+      const int first = slot.get(RaggedSlot::kFirstGranule);
+      const int end = slot.get(RaggedSlot::kEndGranule);
+      if (first >= end && lane() == 0) {
         barrier_arrive(Base::taken());
       }
-      const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
-      const int end = slot.get(RaggedSlot::kEndGranule);
+      Box box{};
+      if (Layout::kWide && first < end) {  // consumers of a wide O multiply with K of the next granule first
+        box = look_up(slot, first);
+        fetch_keys(box, at, head_kv);
+      }
 #pragma unroll 1
-      for (int j = slot.get(RaggedSlot::kFirstGranule); j < end; ++j, at.advance()) {
-        Box box{};
-        if (t < boxes) {
-          box = box_of(slot, j * kTileKeys + own_key);
+      for (int j = first; j < end; ++j, at.advance()) {
+        if (j == max(first, end - kDrawAhead) && lane() == 0) {
+          barrier_arrive(Base::taken());
         }
-        const uint32_t absent = __ballot_sync(kAllLanes, box.absent);
-        const uint32_t within = static_cast<uint32_t>(own_key) * kPanelRowBytes;
-        const uint32_t stage = at.stage() * Layout::kKvBytes;
-        barrier_wait(Base::k_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
-        if (t == 0) {
-          store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
-          barrier_arrive_expect(Base::k_ring().full + 8 * at.stage(), r.qk_panels * panel_bytes(kTileKeys));
-        }
-        __syncwarp();
-        if (t < boxes) {
-          load_panels(&args.k_map, &r.k_begin_map, Base::k_ring().full + 8 * at.stage(),
-                      shared + Layout::kK + stage + within, box, head_kv, r.qk_panels);
-        }
-        barrier_wait(Base::v_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
-        if (t == 0) {
-          barrier_arrive_expect(Base::v_ring().full + 8 * at.stage(), r.v_panels * panel_bytes(kTileKeys));
-        }
-        __syncwarp();
-        if (t < boxes) {
-          load_panels(&args.v_map, &r.v_begin_map, Base::v_ring().full + 8 * at.stage(),
-                      shared + Layout::kV + stage + within, box, head_kv, r.v_panels);
+        if constexpr (Layout::kWide) {
+          const Box current = box;
+          if (j + 1 < end) {
+            box = look_up(slot, j + 1);
+            fetch_keys(box, at.next(), head_kv);
+          }
+          fetch_values(current, at, head_kv);
+        } else {
+          box = look_up(slot, j);
+          fetch_keys(box, at, head_kv);
+          fetch_values(box, at, head_kv);
         }
       }
       give_back(tile_at);

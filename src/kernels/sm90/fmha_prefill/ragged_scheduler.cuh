@@ -100,8 +100,7 @@ struct RaggedScheduler : PrefillCommon<Tag> {
       if (!any) {
         return;
       }
-      // One tile ahead of K and V and no more: what a block has drawn, no other block can take.
-      barrier_wait(Base::taken(), at.use & 1U);
+      barrier_wait(Base::taken(), at.use & 1U);  // K and V: most of this tile has been fetched
       index = draw_tile(total);
       at.advance();
     }
