@@ -76,7 +76,9 @@ bool always() {
 
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
-    kSm90Prefill, kSm90Ragged, kSm80Fmha,
+    kSm90Prefill,
+    kSm90Ragged,
+    kSm80Fmha,
 #endif
 #if defined(__x86_64__)
     cpu_fmha<kFmhaAvx512>("cpu_fmha_avx512", kNeedsAvx512, has_avx512),
