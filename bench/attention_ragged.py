@@ -5,7 +5,8 @@
 
 TFLOP/s = 4 head_dim heads (visible (row, key) pairs, keys rounded to whole granules) / time, for the dense calls too; CUDA
 events around single calls after a short spin, calls interleaved, median; FA3's calls follow ours. The ratio is that to the
-dense call named in the row, which has as many rows and as many keys per row, or nearly so (a window of w: causal, 2 w keys).
+dense call named in the row, which has as many rows and as many keys per row, or nearly so (a window of w: causal, 2 w keys;
+mixed lengths: see equal_rate).
 --kernel: the one that is timed on all problems but the dense ones, --compare: another one beside it.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import datetime
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -35,6 +37,25 @@ except (ImportError, OSError) as missing:
 
 HEADS = {64: (32, 32), 128: (16, 16), 256: (8, 8)}
 MIXED = [5000, 3001, 2222, 1500, 1400, 1024, 777, 512, 300, 250, 200, 100, 64, 30, 3, 1]  # 16384 tokens
+
+
+MIXTURE = "dense at these lengths, "
+
+
+def equal_rate(equal, tflops):
+    """TFLOP/s of dense calls that do the same work; for mixed lengths each length's share at its own rate, between the
+    dense cells' lengths linearly in the logarithm."""
+    if not equal.startswith(MIXTURE):
+        return tflops[equal]
+    mask = equal[len(MIXTURE):]
+    known = sorted((int(name.split()[-1]), rate) for name, rate in tflops.items() if name.startswith(f"dense {mask} "))
+    work = seconds = 0.0
+    for length in MIXED:
+        x = min(max(length, known[0][0]), known[-1][0])
+        (n0, r0), (n1, r1) = next((a, b) for a, b in zip(known, known[1:]) if x <= b[0])
+        rate = r0 + (r1 - r0) * math.log(x / n0) / math.log(n1 / n0)
+        work, seconds = work + length * length, seconds + length * length / rate
+    return work / seconds
 
 
 def granule(dim):
@@ -106,7 +127,7 @@ class Cell(NamedTuple):
     name: str
     work: int  # pairs(), as floating-point operations
     make: Callable  # kernel name or None -> tessera.Attention
-    equal: Optional[str] = None  # the dense cell of equal work: as many rows, and as many keys per row or nearly so
+    equal: Optional[str] = None  # the dense cell of equal work: as many rows, and as many keys per row; or MIXTURE + mask
     fa3: Optional[Callable] = None  # FA3's module -> one call of it
 
 
@@ -122,10 +143,10 @@ def cells(dim, dtype):
     for left, equal in ((4095, "2 x 8192"), (1023, "8 x 2048"), (255, "32 x 512")):
         yield Cell(f"window {left + 1} causal 2 x 8192", long.work(True, left), lambda k, w=left: long.dense(causal=True, window=(w, -1), kernel=k),
                    f"dense causal {equal}", lambda m, w=left: long.fa3_dense(m, causal=True, window_size=(w, 0)))
-    for case, name, equal in ((mid, "4 x 4096", "4 x 4096"), (shapes["16 x 1024"], "16 x 1024", "16 x 1024"), (mixed, "16 lengths, 1 to 5000", "4 x 4096")):
+    for case, name, equal in ((mid, "4 x 4096", "4 x 4096"), (shapes["16 x 1024"], "16 x 1024", "16 x 1024"), (mixed, "16 lengths, 1 to 5000", None)):
         for mask in ("full", "causal"):
             causal = mask == "causal"
-            yield Cell(f"packed {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.packed(causal=m, kernel=k), f"dense {mask} {equal}",
+            yield Cell(f"packed {mask} {name}", case.work(causal), lambda k, c=case, m=causal: c.packed(causal=m, kernel=k), f"dense {mask} {equal}" if equal else MIXTURE + mask,
                        lambda m, c=case, causal=causal: c.fa3_packed(m, causal=causal))
     for page in (256, 128, 64, 16):
         for mask in ("full", "causal"):
@@ -207,7 +228,7 @@ def main() -> int:
                 row["tflops_fa3"] = round(cell.work / next(peer_seconds) * 1e-12, 1)
                 text += f"  fa3 {row['tflops_fa3']:6.1f} = {tflops[cell.name] / row['tflops_fa3']:.3f}"
             if cell.equal:
-                row["equal_work"], row["ratio"] = cell.equal, round(tflops[cell.name] / tflops[cell.equal], 3)
+                row["equal_work"], row["ratio"] = cell.equal, round(tflops[cell.name] / equal_rate(cell.equal, tflops), 3)
                 text += f"  {row['ratio']:.3f} of {cell.equal}"
             if compared:
                 row["tflops_" + options.compare] = round(cell.work / compared[i] * 1e-12, 1)
