@@ -77,6 +77,7 @@ bool always() {
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
     kSm90Prefill,
+    kSm90Ragged,
     kSm80Fmha,
 #endif
 #if defined(__x86_64__)

@@ -67,7 +67,7 @@ TEST(Explain, RefusesWhatNoKernelTakes) {
 #if defined(TESSERA_WITH_CUDA)
 // No device is needed to be told what it would run.
 TEST(Explain, CudaKernelsTellTheirTilesAndSharedMemory) {
-  for (const char* kernel : {"sm90_fmha_prefill", "sm80_fmha"}) {
+  for (const char* kernel : {"sm90_fmha_prefill", "sm90_fmha_ragged", "sm80_fmha"}) {
     for (const int32_t head_dim : {64, 128}) {
       Problem problem(TESSERA_DEVICE_CUDA, head_dim);
       problem.p.force_kernel = kernel;

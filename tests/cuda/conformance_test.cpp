@@ -56,6 +56,10 @@ class Tallies {
       ++tallies_[kernel].compared;
     }
   }
+  int compared_by(const std::string& kernel) const {
+    const auto at = tallies_.find(kernel);
+    return at == tallies_.end() ? 0 : at->second.compared;
+  }
   int most_compared() const {
     int most = 0;
     for (const auto& [kernel, tally] : tallies_) most = std::max(most, tally.compared);
@@ -108,6 +112,23 @@ TEST_P(CudaPrefill, EqualsTheOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaPrefill,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 2)),
+                         param_name);
+
+using CudaRagged = CudaConformance;
+
+TEST_P(CudaRagged, EqualsTheOracle) {
+  constexpr int kProblems = 40;
+  Tallies tallies("ragged", dtype());
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 20000 + group() * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_ragged(seed, dtype()), {.keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_GE(tallies.compared_by("sm90_fmha_ragged"), kProblems - 4)
+      << "these problems are made for the ragged prefill kernels";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaRagged,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
                          param_name);
 
 FmhaSpec plain(tessera_dtype dtype, int64_t q, int64_t k) {

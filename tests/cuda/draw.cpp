@@ -156,4 +156,57 @@ FmhaSpec draw_prefill(uint64_t seed, tessera_dtype dtype, int32_t head_dim) {
   return spec;
 }
 
+FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype) {
+  Draw draw(seed);
+  FmhaSpec spec;
+  spec.seed = seed;
+  spec.dtype = dtype;
+  spec.unnormalized = draw.one_in(6);
+  spec.o_dtype = spec.unnormalized || draw.one_in(6) ? TESSERA_F32 : dtype;
+  spec.head_dim_qk = draw.of<int32_t>({64, 64, 128, 128, 128, 256, 8, 40, 80, 96, 192});
+  spec.head_dim_v = draw.one_in(4) ? draw.of<int32_t>({16, 64, 72, 128, 144, 256}) : spec.head_dim_qk;
+  spec.heads_kv = static_cast<int32_t>(draw.in(1, 2));
+  spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 1, 2, 3});
+  const int64_t batch = draw.in(1, 4);
+  spec.q_lengths.clear();
+  for (int64_t b = 0; b < batch; ++b) {
+    spec.q_lengths.push_back(
+        draw.one_in(6) ? 0
+                       : draw.of<int64_t>({1, 17, 63, 64, 65, 128, 129, 192, 193, draw.in(2, 100), draw.in(100, 420)}));
+  }
+  spec.packed_q = draw.one_in(2);
+  spec.slot_padding = draw.one_in(3) ? draw.in(1, 4) : 0;
+  spec.head_major = draw.one_in(3);
+  spec.row_padding = draw.of<int64_t>({0, 0, 8, 24});
+  spec.lse = !draw.one_in(5);
+  SegmentSpec s;
+  const bool ranged = spec.unnormalized && draw.one_in(2);
+  for (int64_t b = 0; b < batch; ++b) {
+    s.lengths.push_back(ranged || draw.one_in(4) ? draw.in(1900, 7000) : draw_keys(&draw));
+  }
+  s.layout = draw.of({KvLayout::kBatched, KvLayout::kPacked, KvLayout::kPaged});
+  s.page_size = draw.of<int32_t>({8, 16, 24, 48, 64, 64, 128, 192, 256, 320});
+  s.page_seed = draw.bits();
+  s.head_major = draw.one_in(3);
+  s.row_padding = draw.of<int64_t>({0, 0, 8, 24});
+  if (draw.one_in(4)) s.bound = *std::ranges::max_element(s.lengths) + draw.in(0, 40);
+  s.v_is_k = spec.head_dim_v <= spec.head_dim_qk && draw.one_in(6);
+  s.poison_masked = s.unlisted_pages = draw.one_in(2);
+  draw_visibility(&draw, spec.q_lengths.size(), &s);
+  if (!s.mask && draw.one_in(3)) s.window_left = draw.of<int64_t>({0, 5, 63, 64, 200, 300, 2100});
+  spec.segments.push_back(s);
+  if (ranged) {
+    spec.chunk_begin = draw.in(0, 2);
+    spec.chunk_end = spec.chunk_begin == 0 ? draw.in(1, 3) : spec.chunk_begin + 1;
+  }
+  if (draw.one_in(6)) spec.softcap = draw.of({1.0F, 20.0F, 50.0F});
+  spec.alibi = draw.one_in(8);
+  if (!spec.unnormalized && draw.one_in(6)) {
+    for (int32_t h = 0; h < spec.heads_q; ++h) spec.sinks.push_back(draw.of({0.0F, 1.5F, -30.0F, 90.0F}));
+  }
+  spec.q_amplitude = draw.of({1.0F, 1.0F, 6.0F, 60.0F});
+  limit_work(&spec);
+  return spec;
+}
+
 }  // namespace tessera::test

@@ -14,4 +14,8 @@ FmhaSpec draw_mix(uint64_t seed, tessera_dtype dtype);
 // 16 bytes, any GQA ratio, dims `head_dim`.
 FmhaSpec draw_prefill(uint64_t seed, tessera_dtype dtype, int32_t head_dim);
 
+// What a ragged prefill kernel takes: every feature but several segments, rows aligned to 16 bytes, head dims and page
+// sizes in steps of 8, queries of several tiles and keys of several granules or chunks.
+FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype);
+
 }  // namespace tessera::test

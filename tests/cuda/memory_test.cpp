@@ -83,6 +83,44 @@ TEST_F(CudaPoison, ReachesOnlyTheRowsThatSeeIt) {
   }
 }
 
+// Table entries that the pool does not have are keys that are not there: as if custom bits hid them.
+TEST_F(CudaPoison, PagesOutsideThePoolAreAbsentKeys) {
+  constexpr int64_t kKeys = 896;
+  for (const int32_t page_size : {16, 64, 256}) {
+    FmhaSpec spec = base(TESSERA_BF16, 200, kKeys);
+    spec.segments[0].layout = KvLayout::kPaged;
+    spec.segments[0].page_size = page_size;
+    const FmhaProblem problem(spec);
+    std::vector<uint8_t> bits((kKeys + 7) / 8, 0xff);
+    for (const int32_t page : {1, 3}) {
+      std::fill_n(bits.begin() + page * page_size / 8, std::min<int64_t>(page_size, kKeys - page * page_size) / 8, 0);
+    }
+    uint8_t* mask = nullptr;
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&mask), bits.size()), cudaSuccess);
+    ASSERT_EQ(cudaMemcpy(mask, bits.data(), bits.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    with_every_kernel(problem, [&](DeviceProblem& device) {
+      tessera_kv_segment& s = device.params.segments[0];
+      s.mask = {mask, 0, 0, 0, -1};
+      ASSERT_EQ(device.make_workspace(), "");
+      run(device);
+      const FmhaOutputs expected = device.outputs();
+      s.mask.data = nullptr;
+      device.reset_outputs();
+      auto* const table = const_cast<int32_t*>(s.page_table);
+      int32_t before[4];
+      ASSERT_EQ(cudaMemcpy(before, table, sizeof(before), cudaMemcpyDeviceToHost), cudaSuccess);
+      const int32_t after[4] = {before[0], -5, before[2], static_cast<int32_t>(s.num_pages)};
+      ASSERT_EQ(cudaMemcpy(table, after, sizeof(after), cudaMemcpyHostToDevice), cudaSuccess);
+      ASSERT_EQ(device.make_workspace(), "");
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+      run(device);
+      ASSERT_EQ(cudaMemcpy(table, before, sizeof(before), cudaMemcpyHostToDevice), cudaSuccess);
+      EXPECT_EQ(first_difference(problem, expected, device.outputs()), "") << "page size " << page_size;
+    });
+    EXPECT_EQ(cudaFree(mask), cudaSuccess);
+  }
+}
+
 using CudaWorkspace = CudaTest;
 
 TEST_F(CudaWorkspace, MayHoldAnything) {
@@ -286,6 +324,26 @@ TEST_F(CudaLarge, SeventyThousandSequences) {
   spec.heads_q = 1;
   spec.q_lengths.assign(70000, 1);
   spec.segments[0].lengths.assign(70000, 2);
+  const FmhaProblem problem(spec);
+  const FmhaOutputs expected = run_hopper_oracle(problem);
+  with_every_kernel(problem, [&](const DeviceProblem& device) {
+    run(device);
+    EXPECT_EQ(first_difference(problem, expected, device.outputs()), "");
+  });
+}
+
+// The same in the packed layout, with empty sequences among them.
+TEST_F(CudaLarge, SeventyThousandPackedSequences) {
+  FmhaSpec spec = base(TESSERA_F16, 1, 2);
+  spec.heads_q = 1;
+  spec.packed_q = true;
+  spec.segments[0].layout = KvLayout::kPacked;
+  spec.q_lengths.clear();
+  spec.segments[0].lengths.clear();
+  for (int64_t b = 0; b < 70000; ++b) {
+    spec.q_lengths.push_back(b % 3 == 1 ? 0 : 1);
+    spec.segments[0].lengths.push_back(b % 5);
+  }
   const FmhaProblem problem(spec);
   const FmhaOutputs expected = run_hopper_oracle(problem);
   with_every_kernel(problem, [&](const DeviceProblem& device) {

@@ -41,13 +41,33 @@ TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(problem(1, 4096)), "sm80_fmha") << "the heads of a group share K and V";
   tessera_fmha_params softcap = problem(512, 512);
   softcap.softcap = 20.0F;
-  EXPECT_EQ(chosen(softcap), "sm80_fmha");
+  EXPECT_EQ(chosen(softcap), "sm90_fmha_ragged");
+  softcap.head_dim_v = 84;
+  EXPECT_EQ(chosen(softcap), "sm80_fmha") << "no multiple of 8";
 }
 
 TEST_F(CudaSelection, ASlowRowCanBeForced) {
   tessera_fmha_params p = problem(1, 4096);
   p.force_kernel = "sm90_fmha_prefill";
   EXPECT_EQ(chosen(p), "sm90_fmha_prefill");
+}
+
+TEST_F(CudaSelection, RaggedKernelsRefuseByNameToo) {
+  tessera_fmha_params p = problem(512, 512);
+  p.force_kernel = "sm90_fmha_ragged";
+  p.segments[0].window_left = 100;
+  EXPECT_EQ(chosen(p), "sm90_fmha_ragged");
+  p.head_dim_v = 80;
+  EXPECT_EQ(chosen(p), "sm90_fmha_ragged");
+  p.head_dim_v = 84;
+  EXPECT_NE(chosen(p).find("head_dim_qk, head_dim_v: got one that is no multiple of 8"), std::string::npos);
+  p = problem(512, 512);
+  p.force_kernel = "sm90_fmha_ragged";
+  p.segments[0].page_table = reinterpret_cast<const int32_t*>(uintptr_t{1} << 20);
+  p.segments[0].page_table_stride = 64;
+  p.segments[0].page_size = 12;
+  p.segments[0].num_pages = 8;
+  EXPECT_NE(chosen(p).find("page_size: got no multiple of 8"), std::string::npos);
 }
 
 TEST_F(CudaSelection, RefusalsNameTheFieldAndTheRow) {

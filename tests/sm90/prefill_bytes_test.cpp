@@ -135,6 +135,10 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks, c
     problem.row_max_log2.data += scalars;
     problem.row_sum.data += 2 * scalars;
   }
+  problem.ragged.wanted = entry.ragged;
+  problem.ragged.batch = c.batch;
+  problem.ragged.seqlen_q = c.seqlen_q;
+  problem.ragged.seqlen_k = c.seqlen_k;
   problem.sinks = finish.sinks ? static_cast<const float*>(sinks.device()) : nullptr;
   const Mirror scratch(prefill_scratch_bytes(problem, blocks));
   ASSERT_EQ(cudaMemset(scratch.device(), 0, 16), cudaSuccess);  // the tile counter

@@ -49,6 +49,25 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+// The same for a lane of a warp whose lanes wait for different things: asks again and again rather than suspending.
+__device__ __forceinline__ void barrier_poll(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, done;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    if (done == 0) {
+      __nanosleep(64);
+    }
+  }
+}
+
 // ---------------------------------------------------------------- copy engine (PTX ISA "cp.async.bulk.tensor")
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
@@ -72,6 +91,23 @@ __device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t sourc
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
                    reinterpret_cast<uint64_t>(map)),
                "r"(source), "r"(dim), "r"(token), "r"(head), "r"(batch)
+               : "memory");
+}
+
+// The same for the maps of make_clipped_map(): (dim, row, sum, head, batch).
+__device__ __forceinline__ void load_clipped_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
+                                                 int dim, int row, int sum, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, "
+      "%7}], [%2];" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
+      : "memory");
+}
+__device__ __forceinline__ void store_clipped_box(const CUtensorMap* map, uint32_t source, int dim, int row, int sum,
+                                                  int head, int batch) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(source), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
                : "memory");
 }
 

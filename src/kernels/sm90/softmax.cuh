@@ -155,7 +155,7 @@ __device__ __forceinline__ void weight_offsets(const ChunkRows& rows, float bias
 
 // R4 and R5 of one granule, a := P in place of S: block by block, each after the one two before it is done. Left to
 // itself ptxas issues all exponentials first and nothing in their shadow. kAnyKeys: each row has had a key.
-template <Element kElement, bool kAnyKeys, int kScores>
+template <Element kElement, bool kAnyKeys = false, int kScores>
 __device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint32_t (&a)[kScores / 8][4],
                                                        const ChunkRows& rows, float c, float bias, uint32_t zero) {
   float offset[2][kRowsPerThread];

@@ -23,4 +23,15 @@ struct TensorView {
 Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
                                    int box_dims = 64);
 
+// Maps whose boxes end, or begin, with any row, whatever lies behind or before it in memory: rows that have to be
+// zeros, or are not to be written, are put out of bounds. Dimensions are (dim, row, sum, head, batch), the second one
+// has `box_tokens` rows, and the box of 64 dims at (row, sum) holds token
+//   kEnd:   sum + row - box_tokens, and may begin with any row of 0 .. box_tokens - 1 (rows behind are zeros)
+//   kBegin: sum + row, and may begin before row 0 or wholly out of bounds.
+// Two maps, because for a box that begins out of bounds the copy engine translates the address of the map's own first
+// element, and kEnd's lies before the tensor, where nothing may be mapped (seen on the H200: an illegal access).
+// tensor.tokens only says whether there is more than one; packed tensors have batch = 1. See clip_box().
+enum class Clip { kEnd, kBegin };
+Result<CUtensorMap> make_clipped_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens, Clip clip);
+
 }  // namespace tessera::sm90

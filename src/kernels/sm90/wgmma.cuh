@@ -30,12 +30,13 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving uses of the accumulator across the wait before this.
+// Keeps the compiler from moving uses of the accumulator across the wait before this. (With an index: a loop over
+// references is not unrolled in time where a branch follows, and the accumulator goes to local memory.)
 template <int kCount>
 __device__ __forceinline__ void pin_registers(float (&d)[kCount]) {
 #pragma unroll
-  for (float& x : d) {
-    asm volatile("" : "+f"(x)::"memory");
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("" : "+f"(d[i])::"memory");
   }
 }
 

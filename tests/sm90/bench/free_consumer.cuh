@@ -13,17 +13,16 @@ enum class FreeMax {
   kExact,   // the row's maximum so far, in every granule; O follows where it moves
 };
 
-// Weights of one granule with the exact maximum of the granules so far, masked scores given as -Inf. S := p, a := P;
-// rows.l[h][0] is the thread's part of the sum.
-template <class Granules, bool kRoundNow, class Fragments, class MoveOutput>
-__device__ __forceinline__ void weigh_free(Fragments& f, const PrefillArguments& args, const MoveOutput& move_output) {
+// The exact maximum of the granules so far, masked scores given as -Inf: moves rows.m on, and the sums with it. Whether
+// O has to follow, times `rescale`, for any row of the warp.
+template <class Granules, class Fragments>
+__device__ __forceinline__ bool move_free(Fragments& f, const PrefillArguments& args,
+                                          float (&rescale)[kRowsPerThread]) {
   float largest[kRowsPerThread] = {minus_infinity(), minus_infinity()};
 #pragma unroll
   for (int i = 0; i < Granules::kScores; i += 2) {
     largest[i / 2 % 2] = fmaxf(largest[i / 2 % 2], fmaxf(f.s[i], f.s[i + 1]));
   }
-  float offset[2][kRowsPerThread];
-  float rescale[kRowsPerThread];
   bool higher = false;
 #pragma unroll
   for (int h = 0; h < kRowsPerThread; ++h) {
@@ -34,12 +33,14 @@ __device__ __forceinline__ void weigh_free(Fragments& f, const PrefillArguments&
     rescale[h] = exp2_approx(__fsub_rn(f.rows.m[h], m));
     higher |= m > f.rows.m[h];
     f.rows.m[h] = m;
-    offset[0][h] = offset[1][h] = -m;
     f.rows.l[h][0] = __fmul_rn(f.rows.l[h][0], rescale[h]);
   }
-  if (__any_sync(0xffffffffU, higher)) {
-    move_output(rescale);
-  }
+  return __any_sync(0xffffffffU, higher);
+}
+// Weights of that granule, S := p, and with kRoundNow P. rows.l[h][0] is the thread's part of the sum.
+template <class Granules, bool kRoundNow, class Fragments>
+__device__ __forceinline__ void weigh_free(Fragments& f, const PrefillArguments& args) {
+  float offset[2][kRowsPerThread] = {{-f.rows.m[0], -f.rows.m[1]}, {-f.rows.m[0], -f.rows.m[1]}};
 #pragma unroll
   for (int block = 0; block < Granules::kScores / 8; ++block) {
     float(&own)[kRowsPerThread] = offset[block % 2];
@@ -79,15 +80,12 @@ struct FreeConsumer : PrefillConsumer<Tag> {
   __device__ __forceinline__ void weigh_exact(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                               const Position& at) const {
     Base::compute_scores(f, warpgroup, at);
-    if (Base::query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
-      Base::release_query(warpgroup);
-    }
     Base::mask(f, j, first_row, first_masked);
-    weigh_free<Base, true>(f, args, [&](const float(&rescale)[kRowsPerThread]) {
-      if (j > 0) {
-        rescale_output(f.o, rescale);
-      }
-    });
+    float rescale[kRowsPerThread];
+    if (move_free<Base>(f, args, rescale) && j > 0) {
+      rescale_output(f.o, rescale);
+    }
+    weigh_free<Base, true>(f, args);
   }
 
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
@@ -103,7 +101,7 @@ struct FreeConsumer : PrefillConsumer<Tag> {
 #pragma unroll 1
     for (int j = 0; j < tiles; ++j) {
       weigh_exact(f, warpgroup, j, query.first_row, first_masked, at);
-      Base::multiply(f, warpgroup, j == 0, j + 1 < tiles, j + 1 == tiles && j < first_masked, at, leader);
+      Base::multiply(f, warpgroup, j == 0, j + 1 == tiles, at, leader);
       at.advance();
     }
     Base::close_rows(f);
@@ -161,16 +159,20 @@ struct FreeWideConsumer : PrefillWideConsumer<Tag> {
 
   __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
 
+  // P V of the granule before this one ends in its shadow; then O follows.
   __device__ __forceinline__ void weigh_exact(Fragments& f, int j, int first_row, int first_masked) const {
     pin_registers(f.s);
     Base::mask(f, j, first_row, first_masked);
-    weigh_free<Base, false>(f, args, [&](const float(&rescale)[kRowsPerThread]) {
-      if (j > 0) {
-        wgmma_wait<0>();
-        pin_registers(f.o);
+    float rescale[kRowsPerThread];
+    const bool moved = move_free<Base>(f, args, rescale);
+    weigh_free<Base, false>(f, args);
+    if (j > 0) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      if (moved) {
         rescale_output(f.o, rescale);
       }
-    });
+    }
   }
 
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {

@@ -10,40 +10,33 @@ namespace tessera::sm90 {
 namespace {
 
 // `kName` is the variant's name for prefill_bench.py. Those that price the contract are bf16.
-constexpr PrefillNumbers with(PrefillNumbers n, int chunk_keys, bool lazy_max) {
+constexpr PrefillNumbers with_chunks(PrefillNumbers n, int chunk_keys) {
   n.chunk_keys = chunk_keys;
-  n.lazy_max = lazy_max;
   return n;
 }
-// R8 lifted: one chunk without end, the code as it is.
-template <class Tag>
-struct OneChunk : Tag {
-  static constexpr const char* kName = "one_chunk";
-  static constexpr PrefillNumbers kNumbers = with(Tag::kNumbers, 0, true);
-};
 template <class Tag>
 struct Chunk1024 : Tag {
   static constexpr const char* kName = "chunk_1024";
-  static constexpr PrefillNumbers kNumbers = with(Tag::kNumbers, 1024, true);
+  static constexpr PrefillNumbers kNumbers = with_chunks(Tag::kNumbers, 1024);
 };
-// T = 0 with the contract's chunks.
+// R8 lifted: one chunk without end, and no code for others.
 template <class Tag>
-struct EagerMax : Tag {
-  static constexpr const char* kName = "eager_max";
-  static constexpr PrefillNumbers kNumbers = with(Tag::kNumbers, kChunkKeys, false);
+struct OneChunk : Tag {
+  static constexpr const char* kName = "one_chunk";
+  static constexpr PrefillNumbers kNumbers = with_chunks(Tag::kNumbers, 0);
 };
 // Everything lifted (free_consumer.cuh), the maximum found as the contract has it, and as is usual.
 template <class Tag>
 struct Free : Tag {
   static constexpr const char* kName = "free";
   static constexpr FreeMax kMax = FreeMax::kProved;
-  static constexpr PrefillNumbers kNumbers = with(Tag::kNumbers, 0, true);
+  static constexpr PrefillNumbers kNumbers = with_chunks(Tag::kNumbers, 0);
 };
 template <class Tag>
 struct FreeExact : Tag {
   static constexpr const char* kName = "free_exact_max";
   static constexpr FreeMax kMax = FreeMax::kExact;
-  static constexpr PrefillNumbers kNumbers = with(Tag::kNumbers, 0, false);
+  static constexpr PrefillNumbers kNumbers = with_chunks(Tag::kNumbers, 0);
 };
 // With time stamps, for timeline.py.
 template <class Tag>
@@ -74,10 +67,8 @@ constexpr std::array kVariants = {
     prefill_entry<Timeline<PrefillHd128<true, false>>>(),  prefill_entry<Timeline<PrefillHd128<true, true>>>(),
     prefill_entry<Timeline<PrefillHd256<true, false>>>(),  prefill_entry<Timeline<PrefillHd256<true, true>>>(),
     prefill_entry<Chunk1024<PrefillHd128<true, false>>>(), prefill_entry<Chunk1024<PrefillHd128<true, true>>>(),
-    prefill_entry<EagerMax<PrefillHd128<true, false>>>(),  prefill_entry<EagerMax<PrefillHd128<true, true>>>(),
     prefill_entry<OneChunk<PrefillHd64<true, false>>>(),   prefill_entry<OneChunk<PrefillHd64<true, true>>>(),
     prefill_entry<OneChunk<PrefillHd128<true, false>>>(),  prefill_entry<OneChunk<PrefillHd128<true, true>>>(),
-    prefill_entry<OneChunk<PrefillHd256<true, false>>>(),  prefill_entry<OneChunk<PrefillHd256<true, true>>>(),
     prefill_entry<Free<PrefillHd64<true, false>>>(),       prefill_entry<Free<PrefillHd64<true, true>>>(),
     prefill_entry<Free<PrefillHd128<true, false>>>(),      prefill_entry<Free<PrefillHd128<true, true>>>(),
     prefill_entry<Free<PrefillHd256<true, false>>>(),      prefill_entry<Free<PrefillHd256<true, true>>>(),

@@ -70,16 +70,25 @@ struct PrefillCommon {
     return {base, base + 8 * kTileSlots};
   }
   __device__ __forceinline__ uint32_t tile_slot(uint32_t stage) const {
-    return shared + Layout::kTiles + kTileSlotBytes * stage;
+    return shared + Layout::kTiles + Layout::kSlotBytes * stage;
   }
+  // Ragged kernels: bit i says that the pool has no page for box i of the keys in this stage.
+  __device__ __forceinline__ uint32_t absent_word(uint32_t stage) const { return shared + Layout::kAbsent + 4 * stage; }
+
+  // Ragged kernels: the warp that feeds K and V has fetched most of another tile.
+  __device__ __forceinline__ uint32_t taken() const { return shared + Layout::kTaken; }
 
   __device__ __forceinline__ void init_barriers() const {
+    if constexpr (kSchedule.ragged) {
+      barrier_init(taken(), 1);
+    }
     for (int w = 0; w < kConsumers; ++w) {
       q_ring(w).init(1, 1);
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    tile_ring().init(kTileSlots, 2 * kConsumers);
+    // The consumers and the threads that feed their Q; of ragged kernels also the warp that feeds K and V.
+    tile_ring().init(kTileSlots, 2 * kConsumers + (kSchedule.ragged ? 1 : 0));
     barrier_init_fence();
   }
 

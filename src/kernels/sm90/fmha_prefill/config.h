@@ -30,6 +30,8 @@ struct PrefillSchedule {
   int producer_registers;   // per thread, after reallocation
   int consumer_registers;
   bool general_finish = false;  // sinks, O in fp32, un-normalised states (general_finish.cuh)
+  bool ragged = false;          // lengths, masks and pages at run time (ragged.cuh); then `causal` is not looked at
+  bool modifiers = false;       // softcap, ALiBi, custom bits: every score is looked at (ragged_mask.cuh)
   bool timeline = false;        // time stamps of what the consumers do (timeline.cuh), for debugging
 };
 
@@ -38,6 +40,7 @@ inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
 inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers
+inline constexpr int kLeastBoxKeys = 8;    // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
 inline constexpr int kWideHeadDim = 256;   // its O has no place on chip but the accumulator: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
@@ -47,6 +50,9 @@ constexpr int most_consumers(int64_t head_dim) {
 constexpr int least_chain_shared(int64_t head_dim) {
   return head_dim < kWideHeadDim ? 32 : 0;
 }
+
+// Of a tile's description in shared memory: 16 numbers of the tile and 4 of each consumer.
+inline constexpr int kRaggedSlotBytes = 64 + 16 * 4;
 
 // Shared memory in bytes from the 1024-byte aligned base.
 template <class Tag>
@@ -80,7 +86,11 @@ struct PrefillLayout {
   static constexpr int kTileSlots = 4;  // query tiles handed to the consumers ahead of time
   static constexpr int kBarrierCount = 2 * kSchedule.consumer_warpgroups + 4 * kSchedule.stages + 2 * kTileSlots;
   static constexpr int kTiles = (kBarriers + 8 * kBarrierCount + 15) / 16 * 16;
-  static constexpr int kTimeline = kTiles + kTileSlotBytes * kTileSlots;  // stamps so far, of each consumer
+  // Ragged kernels: a slot is a RaggedSlot, and a word per stage has a bit for each absent box of keys.
+  static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : kTileSlotBytes;
+  static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
+  static constexpr int kTaken = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // mbarrier: a tile is begun
+  static constexpr int kTimeline = kTaken + (kSchedule.ragged ? 8 : 0);                   // stamps of each consumer
   static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
@@ -115,6 +125,41 @@ struct TileOrder {
 
 inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
 
+// What ragged kernels take beyond the others: lengths, visibility (R2) and layouts that are only known on the device.
+// Arrays of the caller may hold anything; see ragged_scheduler.cuh.
+struct RaggedArguments {
+  // Of K and V where a box begins before its first row, or has none: Clip::kBegin of tma_map.h. Those of
+  // PrefillArguments are Clip::kEnd.
+  CUtensorMap k_begin_map, v_begin_map;
+  int32_t qk_panels, v_panels;  // of 64 dims that there are
+  int32_t v_dims;
+  // (batch + 1), (batch); null: seqlen_q or seqlen_k tokens each, at the same place of each sequence.
+  const int32_t* cu_seqlens_q;
+  const int32_t* seqlens_q;
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqlens_k;
+  const int32_t* q_positions;  // (batch) or null
+  const int32_t* page_table;   // null: not paged
+  int64_t page_table_stride;
+  int32_t page_size, num_pages;
+  int32_t box_shift;  // log2 of the keys of a box of K and V
+  // Key j is visible to position p if p - left <= j < p + right_end; with compress_ratio > 0 if j < (p + 1) / ratio.
+  int64_t left, right_end;
+  int32_t compress_ratio;
+  int32_t first_key, last_key;  // of the chunk range
+  const int32_t* tile_prefix;   // (batch + 1): query tiles per head of the sequences before; null: query_tiles each
+  int32_t batch;
+  int32_t query_tiles;
+  int64_t section_keys;   // of as many K/V heads as stay in the L2 cache together,
+  int64_t section_heads;  // but of this many at least
+  bool fast_finish;       // R9 without sinks, fp32 or states: through the copy engine
+  // Kernels with modifiers only.
+  bool natural;                  // softcap or ALiBi make the scores natural; then c is log2 e
+  float softmax_scale, softcap;  // softcap 0: off
+  const float* alibi_slopes;     // per query head, or null
+  tessera_bit_mask mask;
+};
+
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
 struct PrefillArguments {
   CUtensorMap q_map;  // box (64 tokens, 64 dims)
@@ -139,7 +184,8 @@ struct PrefillArguments {
   tessera_row_scalars row_max, row_sum;  // m - b and l of R9
   const float* sinks;                    // per query head, or null
   bool wide_output, unnormalized;
-  uint2* timeline;  // (block, consumer, kTimelineStamps) of (event, clock); kernels with a timeline only
+  uint2* timeline;         // (block, consumer, kTimelineStamps) of (event, clock); kernels with a timeline only
+  RaggedArguments ragged;  // ragged kernels only; their maps are those of make_clipped_map()
 };
 
 }  // namespace tessera::sm90

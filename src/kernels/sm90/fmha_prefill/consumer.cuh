@@ -9,11 +9,11 @@ namespace tessera::sm90 {
 template <class Tag>
 struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
-  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunked, Base::kChunkTiles,
+  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles,
       Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh_literally, Base::weigh_unmoved, Base::multiply, Base::close_rows, Base::continues;
+  using Base::weigh, Base::weigh_plain, Base::multiply, Base::close_rows, Base::continues, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
@@ -57,9 +57,10 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 
   // f.o and f.closed, the state of this superchunk up to the finished chunk `index`, are put away; with `last` they
   // become the state of the whole row.
-  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, int index, bool last) const {
-    const bool superchunk_ends = index % kSuperchunkChunks == kSuperchunkChunks - 1;
-    if ((last || superchunk_ends) && index >= kSuperchunkChunks) {
+  template <class Chunk>
+  __device__ __forceinline__ void store_chunk(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
+    const bool superchunk_ends = Base::index_of(index) % kSuperchunkChunks == kSuperchunkChunks - 1;
+    if ((last || superchunk_ends) && Base::joins(index)) {
       const float4* const memory = superchunk_memory(warpgroup);
       const float4 state = memory[kOutputs / 4 * kWarpgroupThreads];
       StateRows before{{state.x, state.y}, {state.z, state.w}};
@@ -83,7 +84,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       memory[kOutputs / 4 * kWarpgroupThreads] = state;
       return;
     }
-    if (index == 0) {
+    if (Base::starts(index)) {
       wait_staging(warpgroup);
     }
     float4* const near = chain_shared(warpgroup);
@@ -116,75 +117,85 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     const int first_masked = uniform(key_limit(query.first_row) / kTileKeys);
     const bool leader = thread() == 0;  // speaks for the warpgroup
     int j = 0;
-    int end = 0;             // granules up to the end of j's chunk, or of the row
+    int end = 0;  // of the chunk's plain granules that follow granule j
+    bool exact = true;
     k_ring().wait_full(at);  // producer: K_0
 #pragma unroll 1
     while (true) {
       if (j == end) {
-        end = min(j + kChunkTiles, Base::own_granules(warpgroup, Base::round_of(at)));
+        const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
+        end = uniform(min(min((j / kChunkTiles + 1) * kChunkTiles, tiles), max(first_masked, j + 1)));
       }
-      weigh_literally(f, warpgroup, j, query.first_row, first_masked, at);
+      weigh(f, warpgroup, j, exact, query.first_row, first_masked, at);
       bool weighed = true;
 #pragma unroll 1
       while (j + 1 < end) {
-        multiply(f, warpgroup, j % kChunkTiles == 0, true, false, at, leader);
+        multiply(f, warpgroup, j % kChunkTiles == 0, false, at, leader);
         at.advance();
         ++j;
-        if (j >= first_masked || !weigh_unmoved(f, warpgroup, at)) {
+        if (!weigh_plain(f, warpgroup, at)) {
           weighed = false;
           break;
         }
       }
       if (!weighed) {
+        exact = true;
         continue;
       }
       const bool last = end == Base::own_granules(warpgroup, Base::round_of(at));
-      multiply_last(f, warpgroup, j, last, last && j < first_masked, at, leader);
+      multiply_last(f, warpgroup, j, last, at, leader);
       at.advance();
       if (last) {
         break;
       }
       ++j;
+      exact = j % kChunkTiles == 0;
     }
   }
-  // P V of the last granule j of a chunk, and R8.
-  __device__ __forceinline__ void multiply_last(Fragments& f, int warpgroup, int j, bool last, bool query_done,
-                                                const Position& at, bool leader) const {
+  // P V of granule j, which may be the last one of its chunk, and R8.
+  __device__ __forceinline__ void multiply_last(Fragments& f, int warpgroup, int j, bool last, const Position& at,
+                                                bool leader) const {
     const int chunk = j / kChunkTiles;
     const bool fresh = j % kChunkTiles == 0;
-    if (kChunked && continues(chunk)) {
+    const bool chunk_ends = last || (j + 1) % kChunkTiles == 0;
+    if (chunk_ends && continues(chunk)) {
       const FarChain far = fetch_far(warpgroup);
-      multiply(f, warpgroup, fresh, !last, query_done, at, leader);
+      multiply(f, warpgroup, fresh, last, at, leader);
       close_rows(f);
       chain_chunk(f, far, warpgroup);
     } else {
-      multiply(f, warpgroup, fresh, !last, query_done, at, leader);
-      close_rows(f);
+      multiply(f, warpgroup, fresh, last, at, leader);
+      if (chunk_ends) {
+        close_rows(f);
+      }
     }
-    if constexpr (kChunked) {
+    if (chunk_ends) {
       store_chunk(f, warpgroup, chunk, last);
+      stamp<Tag>(*this, warpgroup, Event::kChunkDone);
     }
-    stamp<Tag>(*this, warpgroup, Event::kChunkDone);
   }
 
   // R9: f.o and f.closed -> O and LSE.
-  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
-    if (query.first_row >= args.seqlen_q) {
+  template <class Rows>
+  __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const Rows& query) const {
+    if (query.first_row >= tokens_of(args, query)) {
       return;
     }
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
+      if (!goes_through_copy_engine(args, query)) {
+        const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
 #pragma unroll
-      for (int i = 0; i < kOutputs / 4; ++i) {
-        if (args.wide_output) {
-          rows.template put<true>(i, output(f, i));
-        } else {
-          rows.template put<false>(i, output(f, i));
+        for (int i = 0; i < kOutputs / 4; ++i) {
+          if (args.wide_output) {
+            rows.template put<true>(i, output(f, i));
+          } else {
+            rows.template put<false>(i, output(f, i));
+          }
         }
+        return;
       }
-      return;
     }
     float inverse[kRowsPerThread];
     Base::invert_sums(f.closed, inverse);
@@ -205,8 +216,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        store_box(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query.first_row,
-                  query.head, query.batch);
+        Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query);
       }
       store_commit();
     }

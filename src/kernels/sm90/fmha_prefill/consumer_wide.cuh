@@ -23,8 +23,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // Of the chained O, pieces in shared memory, where the finished tile is staged afterwards; the others lie in scratch.
   static constexpr int kNear = Layout::kChainBytes / kWarpgroupThreads / static_cast<int>(sizeof(float4));
   // Batches in flight at the end of a chunk, and at the end of a row.
-  static constexpr int kPutDepth = 4;
-  static constexpr int kFinishDepth = 4;
+  static constexpr int kPutDepth = Base::kSchedule.ragged ? 2 : 4;
+  static constexpr int kFinishDepth = Base::kSchedule.ragged ? 2 : 4;
   static constexpr int kNearBatches = kNear / kBatch;
   static_assert(kNear == kNearBatches * kBatch && kNearBatches <= kFinishDepth,
                 "chain: what is near is read before the finished tile is staged in its place");
@@ -51,7 +51,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     return before;
   }
   // The chunks of the superchunk of chunk `index` that lie before it.
-  __device__ __forceinline__ Before chunks_before(int index, int warpgroup, StateRows& state) const {
+  template <class Chunk>
+  __device__ __forceinline__ Before chunks_before(const Chunk& index, int warpgroup, StateRows& state) const {
     return chain_before(continues(index), chain_states(warpgroup), state);
   }
 
@@ -80,7 +81,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // Chunk `index` ends: (f.o, f.closed) joins the chunks before it, and if its superchunk or the row ends with it, the
   // superchunks before that.
-  __device__ __forceinline__ void put_away(Fragments& f, int warpgroup, int index, bool last) const {
+  template <class Chunk>
+  __device__ __forceinline__ void put_away(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
     const Before chunks = chunks_before(index, warpgroup, f.closed);
     float4* const near = near_memory(warpgroup);
     float4* const far = chain_global(warpgroup);
@@ -97,7 +99,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
         near[i * kWarpgroupThreads] = output(f, i);
       }
     }
-    if (last || !continues(index + 1)) {
+    if constexpr (Base::kSchedule.ragged) {
+      if (last && !Base::joins(index)) {
+        return;
+      }
+    }
+    if (last || !continues(Base::index_of(index) + 1)) {
       close_superchunk(f, warpgroup, index, last);
       return;
     }
@@ -141,10 +148,11 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // The chunks that were put away and f.closed join the superchunks before them: where superchunks are kept, or with
   // `last` where `finish` looks for them.
-  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, int index, bool last) const {
+  template <class Chunk>
+  __device__ __forceinline__ void close_superchunk(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
     float4* const memory = superchunk_memory(warpgroup);
     float4* const scalars = memory + kPieces * kWarpgroupThreads;
-    const Before before = chain_before(index >= kSuperchunkChunks, scalars, f.closed);
+    const Before before = chain_before(Base::joins(index), scalars, f.closed);
     const auto close = [&](float4* chunks, int i) {
       const float4 old = load_if(before.any, memory + i * kWarpgroupThreads);
       (last ? chunks : memory)[i * kWarpgroupThreads] = chain_piece(old, chunks[i * kWarpgroupThreads], before.w);
@@ -165,9 +173,11 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // ---------------------------------------------------------------- tiles
 
   // Whether a row whose last chunk this is has its O in memory before `finish`, chained to the end: a second chain step
-  // on the way to the finished tile would not fit the registers.
-  __device__ __forceinline__ static bool in_memory(int last_chunk) {
-    return last_chunk >= kSuperchunkChunks;
+  // on the way to the finished tile would not fit the registers. Nor do ragged kernels, with their two ways to finish,
+  // have room for a first one.
+  template <class Chunk>
+  __device__ __forceinline__ static bool in_memory(const Chunk& last_chunk) {
+    return Base::joins(last_chunk) || (Base::kSchedule.ragged && continues(last_chunk));
   }
 
   // Granule after granule, S of the next one issued before P V of the current one: the weights of the next granule are
@@ -273,17 +283,25 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.
   __device__ __forceinline__ void finish(Fragments& f, int warpgroup, const QueryTile& query) const {
-    if (query.first_row >= args.seqlen_q) {
+    finish_from(f, warpgroup, query, max(0, query.granules - 1) / kChunkTiles);
+  }
+  // The same, told which chunk is the last one.
+  template <class Rows, class Chunk>
+  __device__ __forceinline__ void finish_from(Fragments& f, int warpgroup, const Rows& query, const Chunk& last) const {
+    if (query.first_row >= tokens_of(args, query)) {
       return;
     }
-    const int last = max(0, query.granules - 1) / kChunkTiles;
     if (in_memory(last)) {
       finish_as<Left::kWhole>(f, {}, warpgroup, query);
-    } else if (const Before chunks = chunks_before(last, warpgroup, f.closed); chunks.any) {
-      finish_as<Left::kPart>(f, chunks.w, warpgroup, query);
-    } else {
-      finish_as<Left::kNone>(f, {}, warpgroup, query);
+      return;
     }
+    if constexpr (!Base::kSchedule.ragged) {
+      if (const Before chunks = chunks_before(last, warpgroup, f.closed); chunks.any) {
+        finish_as<Left::kPart>(f, chunks.w, warpgroup, query);
+        return;
+      }
+    }
+    finish_as<Left::kNone>(f, {}, warpgroup, query);
   }
 
   // What memory has of a row's O: nothing, the chunks before the last one, or all of it.
@@ -331,22 +349,24 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     at_batch(kBatches);
   }
 
-  template <Left kLeft>
+  template <Left kLeft, class Rows>
   __device__ __forceinline__ void finish_as(Fragments& f, const ChainWeights& w, int warpgroup,
-                                            const QueryTile& query) const {
+                                            const Rows& query) const {
     const int t = thread();
     const int row = own_row(t);
     if constexpr (Base::kSchedule.general_finish) {
-      const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
-      const auto nothing = [](int) {};
-      if (args.wide_output) {
-        for_finished<kLeft>(f, w, warpgroup, nothing,
-                            [&](int i, const float4& piece) { return rows.template put<true>(i, piece); });
-      } else {
-        for_finished<kLeft>(f, w, warpgroup, nothing,
-                            [&](int i, const float4& piece) { return rows.template put<false>(i, piece); });
+      if (!goes_through_copy_engine(args, query)) {
+        const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
+        const auto nothing = [](int) {};
+        if (args.wide_output) {
+          for_finished<kLeft>(f, w, warpgroup, nothing,
+                              [&](int i, const float4& piece) { return rows.template put<true>(i, piece); });
+        } else {
+          for_finished<kLeft>(f, w, warpgroup, nothing,
+                              [&](int i, const float4& piece) { return rows.template put<false>(i, piece); });
+        }
+        return;
       }
-      return;
     }
     float inverse[kRowsPerThread];
     Base::invert_sums(f.closed, inverse);
@@ -363,7 +383,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
           if (batch == 0) {
             wait_staging(warpgroup);
           } else if (batch % kPanelBatches == 0) {
-            store_panel(panel - 1, staging + (panel - 1) % kSlots * panel_bytes(kWarpgroupRows), warpgroup, query);
+            hand_over(panel - 1, staging + (panel - 1) % kSlots * panel_bytes(kWarpgroupRows), warpgroup, query);
             if (panel >= kSlots && batch < kPieces / kBatch) {
               if (thread() == 0) {
                 store_wait_read<kSlots - 1>();
@@ -392,11 +412,12 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
 
   // All threads of the warpgroup have staged columns 64 panel .. 64 panel + 63 of the tile.
-  __device__ __forceinline__ void store_panel(int panel, uint32_t staged, int warpgroup, const QueryTile& query) const {
+  template <class Rows>
+  __device__ __forceinline__ void hand_over(int panel, uint32_t staged, int warpgroup, const Rows& query) const {
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (thread() == 0) {
-      store_box(&args.o_map, staged, panel * kPanelColumns, query.first_row, query.head, query.batch);
+      Base::store_panel(staged, panel * kPanelColumns, query);
       store_commit();
     }
   }

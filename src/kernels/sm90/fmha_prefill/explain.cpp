@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/sm90/fmha_prefill/config.h"
+#include "kernels/sm90/fmha_prefill/ragged.h"
 #include "kernels/sm90/fmha_prefill/tags.h"
 
 namespace tessera::sm90 {
@@ -11,8 +12,8 @@ namespace {
 std::string box(const char* name, int64_t tokens, int64_t heads, int64_t batch, const tessera_tensor& t, int rows,
                 int dims) {
   return fmt::format(
-      "TMA map of {}: ({} dims, {} tokens, {} heads, {} sequences), strides ({}, {}, {}) bytes, boxes of 64 dims x {} "
-      "tokens, 128-byte swizzle, zeros beyond the ends\n",
+      "TMA map of {}: ({} dims, {} tokens, {} heads, {} sequences or pages), strides ({}, {}, {}) bytes, boxes of 64 "
+      "dims x {} tokens, 128-byte swizzle, zeros beyond the ends\n",
       name, dims, tokens, heads, batch, t.stride_token * kElementBytes, t.stride_head * kElementBytes,
       t.stride_batch * kElementBytes, rows);
 }
@@ -27,8 +28,11 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
   constexpr PrefillNumbers kNumbers = Tag::kNumbers;
   constexpr PrefillSchedule kSchedule = Tag::kSchedule;
   const tessera_kv_segment& s = p.segments[0];
-  if (p.head_dim_qk != kNumbers.head_dim || (p.dtype == TESSERA_BF16) != kNumbers.bf16 ||
-      (s.causal != 0) != kSchedule.causal || needs_general_finish(p) != kSchedule.general_finish) {
+  const bool plain = p.head_dim_qk == kNumbers.head_dim && (s.causal != 0) == kSchedule.causal &&
+                     needs_general_finish(p) == kSchedule.general_finish;
+  const bool ragged =
+      ragged_kernel_dim(p.head_dim_qk, p.head_dim_v) == kNumbers.head_dim && needs_modifiers(p) == kSchedule.modifiers;
+  if ((p.dtype == TESSERA_BF16) != kNumbers.bf16 || !(kSchedule.ragged ? ragged : plain)) {
     return false;
   }
   const int64_t tiles = (p.seqlen_q + L::kBlockM - 1) / L::kBlockM;
@@ -48,10 +52,16 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
       kSchedule.consumer_registers, L::kBytes, kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages,
       L::kKvBytes, L::kK, kSchedule.stages, L::kKvBytes, L::kV, L::kWide ? "staging" : "chained O and staging",
       kSchedule.consumer_warpgroups, L::kChainBytes, L::kChain, L::kStates, L::kBarriers, L::kBarrierCount);
+  const int64_t box_keys = ragged_box_keys(kNumbers.granule_keys, s.page_table != nullptr, s.page_size);
+  const int64_t keys = s.page_table != nullptr ? s.page_size : s.seqlen_k;
+  const int64_t batch = s.page_table != nullptr ? s.num_pages : p.batch;
   *text += box("Q", p.seqlen_q, p.num_heads_q, p.batch, p.q, kWarpgroupRows, p.head_dim_qk);
-  *text += box("K", s.seqlen_k, p.num_heads_kv, p.batch, s.k, kNumbers.granule_keys, p.head_dim_qk);
-  *text += box("V", s.seqlen_k, p.num_heads_kv, p.batch, s.v, kNumbers.granule_keys, p.head_dim_v);
-  if (kSchedule.general_finish) {
+  *text += box("K", keys, p.num_heads_kv, batch, s.k, static_cast<int>(box_keys), p.head_dim_qk);
+  *text += box("V", keys, p.num_heads_kv, batch, s.v, static_cast<int>(box_keys), p.head_dim_v);
+  if (kSchedule.ragged) {
+    *text += "ragged: lengths, masks and pages are read on the device; boxes end with the sequence or the mask\n";
+  }
+  if (needs_general_finish(p)) {
     *text += "O: from registers to memory (sinks, fp32 or states)\n";
     return true;
   }
@@ -63,11 +73,19 @@ template <class Tag>
 bool explain_finish(const tessera_fmha_params& p, std::string* text) {
   return explain_as<Tag>(p, text) || explain_as<PrefillGeneral<Tag>>(p, text);
 }
+template <class Tag>
+bool explain_ragged(const tessera_fmha_params& p, std::string* text) {
+  return explain_as<PrefillRagged<Tag>>(p, text) || explain_as<PrefillModified<Tag>>(p, text);
+}
 
 template <template <bool, bool> class Tag>
 bool explain_head_dim(const tessera_fmha_params& p, std::string* text) {
   return explain_finish<Tag<true, true>>(p, text) || explain_finish<Tag<true, false>>(p, text) ||
          explain_finish<Tag<false, true>>(p, text) || explain_finish<Tag<false, false>>(p, text);
+}
+template <template <bool, bool> class Tag>
+bool explain_ragged_head_dim(const tessera_fmha_params& p, std::string* text) {
+  return explain_ragged<Tag<true, false>>(p, text) || explain_ragged<Tag<false, false>>(p, text);
 }
 
 }  // namespace
@@ -76,6 +94,13 @@ std::string explain_prefill(const tessera_fmha_params& p) {
   std::string text;
   static_cast<void>(explain_head_dim<PrefillHd64>(p, &text) || explain_head_dim<PrefillHd128>(p, &text) ||
                     explain_head_dim<PrefillHd256>(p, &text));
+  return text;
+}
+
+std::string explain_ragged_prefill(const tessera_fmha_params& p) {
+  std::string text;
+  static_cast<void>(explain_ragged_head_dim<PrefillHd64>(p, &text) || explain_ragged_head_dim<PrefillHd128>(p, &text) ||
+                    explain_ragged_head_dim<PrefillHd256>(p, &text));
   return text;
 }
 

@@ -22,8 +22,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   static constexpr int kScores = kTileKeys / 2;  // fp32 per thread of S (64, kTileKeys)
   static constexpr int kOutputs = kDim / 2;      // fp32 per thread of O (64, kDim)
   // A chunk without end is a chunk no sequence fills.
-  static constexpr bool kChunked = kNumbers.chunk_keys > 0;
-  static constexpr int kChunkTiles = kChunked ? kNumbers.chunk_keys / kTileKeys : 1 << 30;
+  static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 20;
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
@@ -110,11 +109,18 @@ struct PrefillGranules : PrefillCommon<Tag> {
     if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
-      const int limit[kRowsPerThread] = {key_limit(first_row + own_row(t)) - first_key,
-                                         key_limit(first_row + own_row(t) + 8) - first_key};
 #pragma unroll
-      for (int i = 0; i < kScores; ++i) {
-        f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        // Of a row a thread holds two of every eight keys, ascending: those that are seen come first. Bits, because
+        // ptxas has them seven at a time.
+        const int limit = max(0, key_limit(first_row + own_row(t) + 8 * h) - first_key);
+        const int seen = limit / 8 * 2 + min(limit % 8, 2);
+        const uint32_t bits = seen >= 32 ? 0xffffffffU : (1U << seen) - 1U;
+#pragma unroll
+        for (int i = 0; i < kScores / 2; ++i) {
+          float& s = f.s[i / 2 * 4 + 2 * h + i % 2];
+          s = (bits >> i & 1U) != 0 ? s : minus_infinity();
+        }
       }
     }
   }
@@ -126,16 +132,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
-  // R2, R3 and O a of R6 for granule j.
-  __device__ __forceinline__ void mask_and_move(Fragments& f, int j, int first_row, int first_masked,
-                                                float (&rescale)[kRowsPerThread]) const {
-    mask(f, j, first_row, first_masked);
-    if (move(f, j, rescale)) {
-      rescale_output(f.o, rescale);
-    }
-  }
-
-  // S of granule j, complete.
+  // S of a granule, complete.
   __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at) const {
     start_scores(f, warpgroup, uniform(at.stage()));
     stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
@@ -145,24 +142,33 @@ struct PrefillGranules : PrefillCommon<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kScoresDone);
   }
 
-  // S, softmax and P of granule j, R2 and R3 to the letter: the first granule of a chunk, masked ones, and those whose
-  // maximum may move.
-  __device__ __forceinline__ void weigh_literally(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
-                                                  const Position& at) const {
-    compute_scores(f, warpgroup, at);
-    if (query_goes_early(warpgroup, j, first_masked, at) && thread() == 0) {
-      release_query(warpgroup);
-    }
+  // S, softmax and P of granule j. With `exact` R3 is followed literally, as in the first granule of a chunk. Elsewhere
+  // the weights are computed with the maximum so far, and only if their sums do not prove that R3 keeps it, S is
+  // computed once more: almost no granule looks for a maximum.
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, bool exact, int first_row, int first_masked,
+                                        const Position& at) const {
     float rescale[kRowsPerThread];
-    mask_and_move(f, j, first_row, first_masked, rescale);
-    add_sums(f.rows, rescale, weigh_and_round<kElement, false>(f.s, f.p, f.rows, args.c, args.bias, args.zero));
+    GranuleSums sums;
+#pragma unroll 1
+    while (true) {
+      compute_scores(f, warpgroup, at);
+      mask(f, j, first_row, first_masked);
+      rescale[0] = rescale[1] = 1.0F;
+      if (exact && move(f, j, rescale)) {
+        rescale_output(f.o, rescale);
+      }
+      sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+      if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+        break;
+      }
+      exact = true;
+    }
+    add_sums(f.rows, rescale, sums);
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
   }
-
-  // The same for any other granule: the weights are computed with the maximum so far, and only if their sums do not
-  // prove that R3 keeps it, the granule has to be weighed literally: false, and nothing has changed. Almost no granule
-  // looks for a maximum.
-  __device__ __forceinline__ bool weigh_unmoved(Fragments& f, int warpgroup, const Position& at) const {
+  // The same for a granule that is neither the first one of its chunk nor masked. False, with nothing changed, where it
+  // has to be weighed exactly.
+  __device__ __forceinline__ bool weigh_plain(Fragments& f, int warpgroup, const Position& at) const {
     compute_scores(f, warpgroup, at);
     const GranuleSums sums = weigh_and_round<kElement, true>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
     if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
@@ -174,28 +180,24 @@ struct PrefillGranules : PrefillCommon<Tag> {
     return true;
   }
 
-  // Whether granule j is the last one of the tile and cannot need its S again: it is masked.
-  __device__ __forceinline__ bool query_goes_early(int warpgroup, int j, int first_masked, const Position& at) const {
-    return kEarlyQuery && j >= first_masked && own_granules(warpgroup, round_of(at)) == j + 1;
-  }
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
   __device__ __forceinline__ void release_query(int warpgroup) const {
     q_ring(warpgroup).release(RingPosition<1>{});
   }
 
-  // P V of granule j, `fresh` if it is the first one of its chunk. In its shadow: the stage of K is let go, and the Q
-  // if it is `done`; with `more` the next K is waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool more, bool query_done,
-                                           const Position& at, bool leader) const {
+  // P V of a granule, `fresh` if it is the first one of its chunk. In its shadow: K is let go, and Q after the `last`
+  // one of the tile; else the next K is waited for.
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool last, const Position& at,
+                                           bool leader) const {
     start_output(f, uniform(at.stage()), fresh);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && query_done) {
+      if (kEarlyQuery && last) {
         release_query(warpgroup);
       }
     }
-    if (more) {
+    if (!last) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();
@@ -224,9 +226,37 @@ struct PrefillGranules : PrefillCommon<Tag> {
     extern __shared__ __align__(1024) uint8_t shared_bytes[];
     return reinterpret_cast<float4*>(shared_bytes + Layout::kStates + warpgroup * Layout::kStateBytes) + thread() / 4;
   }
-  // Whether the chunk has others of its superchunk before it.
+  // A chunk of rows that look at no chunk before `first` (ragged kernels; elsewhere a chunk is its index).
+  struct LateChunk {
+    int index;
+    int first;
+  };
+  __device__ __forceinline__ static int index_of(int index) {
+    return index;
+  }
+  __device__ __forceinline__ static int index_of(const LateChunk& chunk) {
+    return chunk.index;
+  }
+  // Whether it is the first one.
+  __device__ __forceinline__ static bool starts(int index) {
+    return index == 0;
+  }
+  __device__ __forceinline__ static bool starts(const LateChunk& chunk) {
+    return chunk.index == chunk.first;
+  }
+  // Whether it has others of its superchunk before it.
   __device__ __forceinline__ static bool continues(int index) {
     return index % kSuperchunkChunks != 0;
+  }
+  __device__ __forceinline__ static bool continues(const LateChunk& chunk) {
+    return chunk.index % kSuperchunkChunks != 0 && chunk.index > chunk.first;
+  }
+  // Whether its superchunk has others before it.
+  __device__ __forceinline__ static bool joins(int index) {
+    return index >= kSuperchunkChunks;
+  }
+  __device__ __forceinline__ static bool joins(const LateChunk& chunk) {
+    return chunk.index / kSuperchunkChunks > chunk.first / kSuperchunkChunks;
   }
   // Piece i of the thread's O.
   __device__ __forceinline__ static float4 output(const Fragments& f, int i) {
@@ -250,16 +280,32 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
   // R9: LSE. `row` is own_row() of thread t. Better stored after the rows themselves: the fence before their way
   // through the copy engine waits for these stores as well.
-  __device__ __forceinline__ void store_lse(const StateRows& closed, const QueryTile& query, int t, int row) const {
+  template <class Rows>
+  __device__ __forceinline__ void store_lse(const StateRows& closed, const Rows& query, int t, int row) const {
     // The four threads of two rows hold the same scalars: the first takes the one row, the second the other.
     const bool second = t % 4 == 1;
     const int i = query.first_row + row + (second ? 8 : 0);
-    if (args.lse != nullptr && t % 4 < kRowsPerThread && i < args.seqlen_q) {
+    if (args.lse != nullptr && t % 4 < kRowsPerThread && i < tokens_of(args, query)) {
       const float m = second ? closed.m[1] : closed.m[0];
       const float l = second ? closed.l[1] : closed.l[0];
-      args.lse[query.batch * args.lse_stride_batch + i * args.lse_stride_token + query.head * args.lse_stride_head] =
+      args.lse[query.batch * args.lse_stride_batch + token_of(query, i) * args.lse_stride_token +
+               query.head * args.lse_stride_head] =
           m == minus_infinity() ? m : __fmul_rn(__fadd_rn(soft_log2(l), __fsub_rn(m, args.bias)), kLn2);
     }
+  }
+
+  // The staged panel of the finished tile that holds columns from `column` on -> O. One thread of the warpgroup.
+  __device__ __forceinline__ void store_panel(uint32_t source, int column, const QueryTile& query) const {
+    store_box(&args.o_map, source, column, query.first_row, query.head, query.batch);
+  }
+  __device__ __forceinline__ void store_panel(uint32_t source, int column, const RaggedRows& query) const {
+    if (column >= args.ragged.v_dims) {
+      return;
+    }
+    const RaggedRows rows = RaggedRows::load(query.slot, query.consumer);  // rather than kept in registers
+    const ClippedBox box = clip_box(rows.first_token + rows.first_row, 0, rows.tokens - rows.first_row, kWarpgroupRows);
+    store_clipped_box(&args.o_map, source, column, box.row, box.sum, rows.head,
+                      args.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch);
   }
 
   // Granules that only other rows of the block see.

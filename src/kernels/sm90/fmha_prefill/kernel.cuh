@@ -5,16 +5,17 @@
 
 #include <type_traits>
 
-#include "kernels/sm90/fmha_prefill/consumer.cuh"
-#include "kernels/sm90/fmha_prefill/consumer_wide.cuh"
 #include "kernels/sm90/fmha_prefill/producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_consumer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
 
 namespace tessera::sm90 {
 
 // Which consumer a kernel has; benchmarks bring their own (tests/sm90/bench).
 template <class Tag>
 struct ConsumerOf {
-  using Type = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+  using Type = std::conditional_t<Tag::kSchedule.ragged, RaggedConsumer<Tag>, OrdinaryConsumer<Tag>>;
 };
 
 // Grid: at most one block per multiprocessor, each walking over query tiles.
@@ -29,7 +30,11 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     prefetch_map(&args.q_map);
     prefetch_map(&args.k_map);
     prefetch_map(&args.v_map);
-    if constexpr (!kSchedule.general_finish) {
+    if constexpr (kSchedule.ragged) {
+      prefetch_map(&args.ragged.k_begin_map);
+      prefetch_map(&args.ragged.v_begin_map);
+    }
+    if (kSchedule.ragged ? args.ragged.fast_finish : !kSchedule.general_finish) {
       prefetch_map(&args.o_map);
     }
     common.init_barriers();
@@ -39,11 +44,22 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
       }
     }
   }
+  if constexpr (kSchedule.ragged) {
+    RaggedProducer<Tag>{common}.clear_unused_panels();
+  }
   __syncthreads();
   if (warpgroup == 0) {
     give_registers<kSchedule.producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
-    if (threadIdx.x % 32 == 0) {
+    if constexpr (kSchedule.ragged) {
+      if (warp == 0) {
+        RaggedProducer<Tag>{common}.produce_keys();
+      } else if (warp == 1) {
+        RaggedScheduler<Tag>{common}.schedule();
+      } else if (warp == 2 && threadIdx.x % 32 < kSchedule.consumer_warpgroups) {
+        RaggedProducer<Tag>{common}.produce_queries(static_cast<int>(threadIdx.x) % 32);
+      }
+    } else if (threadIdx.x % 32 == 0) {
       if (warp == 0) {
         PrefillProducer<Tag>{common}.produce();
       } else if (warp <= kSchedule.consumer_warpgroups) {

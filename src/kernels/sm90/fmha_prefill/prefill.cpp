@@ -1,4 +1,5 @@
 #include "kernels/sm90/fmha_prefill/prefill.h"
+#include "kernels/sm90/fmha_prefill/ragged.h"
 
 #include <fmt/format.h>
 
@@ -9,38 +10,35 @@
 namespace tessera::sm90 {
 namespace {
 
-// K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
-// on).
-constexpr int64_t kSectionBytes = int64_t{32} << 20;
-// But that many K/V heads may be in flight whatever their size: each still has a handful of tiles at work that read the
-// same keys at about the same time, and the longest-first order has more to balance with.
-constexpr int64_t kSectionHeads = 16;
-
 constexpr int64_t kScratchAlignment = 16;
 constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
 
+// What decides on the accumulators: the keys of a row and the head dim of the kernel.
+int64_t most_keys(const PrefillProblem& problem) {
+  return problem.ragged.wanted ? problem.ragged.seqlen_k : problem.k.tokens;
+}
+int64_t kernel_dim(const PrefillProblem& problem) {
+  return problem.ragged.wanted ? ragged_kernel_dim(problem.q.dims, problem.v.dims) : problem.q.dims;
+}
 // Threads that keep accumulators.
 int64_t accumulating_threads(const PrefillProblem& problem, int multiprocessors) {
-  return int64_t{kWarpgroupThreads} * most_consumers(problem.q.dims) * multiprocessors;
+  return int64_t{kWarpgroupThreads} * most_consumers(kernel_dim(problem)) * multiprocessors;
 }
 // O (64, head_dim) in fp32 per warpgroup, less the least that every kernel keeps in shared memory.
 size_t chain_bytes(const PrefillProblem& problem, int multiprocessors) {
-  if (problem.k.tokens <= kChunkKeys) {
+  if (most_keys(problem) <= kChunkKeys) {
     return 0;
   }
-  const int64_t floats = std::max<int64_t>(0, problem.q.dims / 2 - least_chain_shared(problem.q.dims));
+  const int64_t floats = std::max<int64_t>(0, kernel_dim(problem) / 2 - least_chain_shared(kernel_dim(problem)));
   return static_cast<size_t>(accumulating_threads(problem, multiprocessors) * floats) * sizeof(float);
 }
 // O (64, head_dim) in fp32 per warpgroup, and four scalars a thread.
 size_t superchunk_bytes(const PrefillProblem& problem, int multiprocessors) {
-  if (problem.k.tokens <= int64_t{kChunkKeys} * kSuperchunkChunks) {
+  if (most_keys(problem) <= int64_t{kChunkKeys} * kSuperchunkChunks) {
     return 0;
   }
-  return static_cast<size_t>(accumulating_threads(problem, multiprocessors) * (problem.q.dims / 2 + 4)) * sizeof(float);
-}
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
+  return static_cast<size_t>(accumulating_threads(problem, multiprocessors) * (kernel_dim(problem) / 2 + 4)) *
+         sizeof(float);
 }
 
 // How long `tall` tiles of time 1 and then `low` ones of time kLowTime take on `blocks` blocks that draw them in order.
@@ -79,18 +77,35 @@ Status refuse(Code code, std::string text) {
   return Status(code, std::move(text));
 }
 
-Status check(const PrefillEntry& entry, const PrefillProblem& p) {
-  const int64_t dims = entry.head_dim;
-  if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16) || p.causal != entry.causal) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype or mask than this kernel's", entry.name));
-  }
-  if (needs_general_finish(p) && !entry.general_finish) {
-    return refuse(Code::kUnsupported,
-                  fmt::format("{}: got sinks, o_dtype f32 or a state; allowed none of them here", entry.name));
+// What no kernel takes.
+Status check_any(const PrefillEntry& entry, const PrefillProblem& p) {
+  if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16)) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype than this kernel's", entry.name));
   }
   if (p.unnormalized && (!p.wide_output || p.sinks != nullptr)) {
     return refuse(Code::kInvalidArgument,
                   fmt::format("{}: got a state with sinks or 16-bit O; allowed fp32 O without sinks", entry.name));
+  }
+  if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
+  }
+  if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
+  }
+  return {};
+}
+
+Status check(const PrefillEntry& entry, const PrefillProblem& p) {
+  const int64_t dims = entry.head_dim;
+  TESSERA_RETURN_IF_ERROR(check_any(entry, p));
+  if (p.causal != entry.causal) {
+    return refuse(Code::kUnsupported, fmt::format("{}: got another mask than this kernel's", entry.name));
+  }
+  if (needs_general_finish(p) && !entry.general_finish) {
+    return refuse(Code::kUnsupported,
+                  fmt::format("{}: got sinks, o_dtype f32 or a state; allowed none of them here", entry.name));
   }
   for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
     if (t->dims != dims) {
@@ -101,18 +116,10 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
       p.k.batch != p.q.batch || p.v.batch != p.q.batch || p.o.batch != p.q.batch) {
     return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
   }
-  if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
-    return refuse(Code::kInvalidArgument,
-                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
-  }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
   if (p.q.tokens > kLongest || p.k.tokens > kLongest) {
     return refuse(Code::kUnsupported,
                   fmt::format("seqlen: got {} and {}; allowed up to {}", p.q.tokens, p.k.tokens, kLongest));
-  }
-  if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
-    return refuse(Code::kInvalidArgument,
-                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
   }
   return {};
 }
@@ -120,43 +127,12 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
 }  // namespace
 
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
-  return kCounterBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors);
+  return kCounterBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors) +
+         (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
 }
 
-Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors, cudaStream_t stream) {
-  TESSERA_RETURN_IF_ERROR(check(entry, problem));
-  const size_t scratch = prefill_scratch_bytes(problem, multiprocessors);
-  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
-    return Status(Code::kWorkspaceTooSmall,
-                  fmt::format("scratch: got none or a misaligned one; allowed {} bytes, 16-byte aligned", scratch));
-  }
-  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
-    return {};  // no row to write
-  }
-  // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
-  TensorView k = problem.k;
-  TensorView v = problem.v;
-  k.tokens = std::max<int64_t>(k.tokens, 1);
-  v.tokens = k.tokens;
-
+PrefillArguments common_arguments(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors) {
   PrefillArguments a{};
-  struct Map {
-    const char* name;
-    const TensorView& tensor;
-    int box_tokens;
-    CUtensorMap& map;
-  };
-  for (const Map& m : {Map{"q", problem.q, kWarpgroupRows, a.q_map}, Map{"k", k, entry.granule_keys, a.k_map},
-                       Map{"v", v, entry.granule_keys, a.v_map}, Map{"o", problem.o, kWarpgroupRows, a.o_map}}) {
-    if (entry.general_finish && &m.map == &a.o_map) {
-      continue;  // it does not use the copy engine for O
-    }
-    Result<CUtensorMap> map = make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
-    if (!map.ok()) {
-      return map.status();
-    }
-    m.map = map.value();
-  }
   a.lse = problem.lse.data;
   a.lse_stride_batch = problem.lse.stride_batch;
   a.lse_stride_token = problem.lse.stride_token;
@@ -175,14 +151,56 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
   a.chains = reinterpret_cast<float4*>(accumulators);
   a.superchunks = reinterpret_cast<float4*>(accumulators + chain_bytes(problem, multiprocessors));
-  a.seqlen_q = static_cast<int>(problem.q.tokens);
-  a.seqlen_k = static_cast<int>(problem.k.tokens);
+  a.ragged.tile_prefix = reinterpret_cast<int32_t*>(accumulators + chain_bytes(problem, multiprocessors) +
+                                                    superchunk_bytes(problem, multiprocessors));
   a.heads_q = static_cast<int>(problem.q.heads);
   a.group = static_cast<int>(problem.q.heads / problem.k.heads);
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
   a.move_limit = std::ldexp(1.0F, static_cast<int>(a.bias) + 7);
+  return a;
+}
 
+Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(entry.ragged ? check_any(entry, problem) : check(entry, problem));
+  const size_t scratch = prefill_scratch_bytes(problem, multiprocessors);
+  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
+    return Status(Code::kWorkspaceTooSmall,
+                  fmt::format("scratch: got none or a misaligned one; allowed {} bytes, 16-byte aligned", scratch));
+  }
+  if (entry.ragged) {
+    return run_ragged_prefill(entry, problem, common_arguments(entry, problem, multiprocessors), multiprocessors,
+                              stream);
+  }
+  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
+    return {};  // no row to write
+  }
+  // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
+  TensorView k = problem.k;
+  TensorView v = problem.v;
+  k.tokens = std::max<int64_t>(k.tokens, 1);
+  v.tokens = k.tokens;
+
+  PrefillArguments a = common_arguments(entry, problem, multiprocessors);
+  struct Map {
+    const char* name;
+    const TensorView& tensor;
+    int box_tokens;
+    CUtensorMap& map;
+  };
+  for (const Map& m : {Map{"q", problem.q, kWarpgroupRows, a.q_map}, Map{"k", k, entry.granule_keys, a.k_map},
+                       Map{"v", v, entry.granule_keys, a.v_map}, Map{"o", problem.o, kWarpgroupRows, a.o_map}}) {
+    if (entry.general_finish && &m.map == &a.o_map) {
+      continue;  // it does not use the copy engine for O
+    }
+    Result<CUtensorMap> map = make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
+    if (!map.ok()) {
+      return map.status();
+    }
+    m.map = map.value();
+  }
+  a.seqlen_q = static_cast<int>(problem.q.tokens);
+  a.seqlen_k = static_cast<int>(problem.k.tokens);
   const int64_t pairs = problem.q.heads * problem.q.batch;
   const int64_t query_tiles = ceil_div(problem.q.tokens, entry.block_m);
   if (pairs * query_tiles > std::numeric_limits<int32_t>::max() / 2) {

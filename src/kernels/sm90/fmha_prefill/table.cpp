@@ -18,10 +18,16 @@ constexpr std::array<PrefillEntry, 4> general_entries() {
   return {prefill_entry<PrefillGeneral<Tag<true, false>>>(), prefill_entry<PrefillGeneral<Tag<true, true>>>(),
           prefill_entry<PrefillGeneral<Tag<false, false>>>(), prefill_entry<PrefillGeneral<Tag<false, true>>>()};
 }
+template <template <bool, bool> class Tag>
+constexpr std::array<PrefillEntry, 4> ragged_entries() {
+  return {prefill_entry<PrefillRagged<Tag<true, false>>>(), prefill_entry<PrefillRagged<Tag<false, false>>>(),
+          prefill_entry<PrefillModified<Tag<true, false>>>(), prefill_entry<PrefillModified<Tag<false, false>>>()};
+}
 
-constexpr std::array kTables = {entries<PrefillHd64>(),          entries<PrefillHd128>(),
-                                entries<PrefillHd256>(),         general_entries<PrefillHd64>(),
-                                general_entries<PrefillHd128>(), general_entries<PrefillHd256>()};
+constexpr std::array kTables = {
+    entries<PrefillHd64>(),         entries<PrefillHd128>(),         entries<PrefillHd256>(),
+    general_entries<PrefillHd64>(), general_entries<PrefillHd128>(), general_entries<PrefillHd256>(),
+    ragged_entries<PrefillHd64>(),  ragged_entries<PrefillHd128>(),  ragged_entries<PrefillHd256>()};
 constexpr auto kTable = [] {
   std::array<PrefillEntry, kTables.size() * 4> all{};
   std::size_t at = 0;
@@ -39,7 +45,15 @@ std::span<const PrefillEntry> prefill_table() {
 
 const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal, bool general_finish) {
   const auto at = std::ranges::find_if(kTable, [&](const PrefillEntry& e) {
-    return e.head_dim == head_dim && e.bf16 == bf16 && e.causal == causal && e.general_finish == general_finish;
+    return !e.ragged && e.head_dim == head_dim && e.bf16 == bf16 && e.causal == causal &&
+           e.general_finish == general_finish;
+  });
+  return at == kTable.end() ? nullptr : &*at;
+}
+
+const PrefillEntry* find_ragged_prefill(int head_dim, bool bf16, bool modifiers) {
+  const auto at = std::ranges::find_if(kTable, [&](const PrefillEntry& e) {
+    return e.ragged && e.head_dim >= head_dim && e.bf16 == bf16 && e.modifiers == modifiers;
   });
   return at == kTable.end() ? nullptr : &*at;
 }

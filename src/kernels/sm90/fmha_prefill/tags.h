@@ -38,21 +38,50 @@ struct PrefillHd256 {
       .causal = kCausal, .consumer_warpgroups = 2, .stages = 2, .producer_registers = 32, .consumer_registers = 232};
 };
 
+constexpr std::array<char, 64> joined_name(std::string_view name, std::string_view suffix) {
+  std::array<char, 64> text{};
+  std::size_t at = 0;
+  for (const std::string_view part : {name, suffix}) {
+    for (const char c : part) text[at++] = c;
+  }
+  return text;
+}
+
 // Any of them with the general finish.
 template <class Tag>
 struct PrefillGeneral : Tag {
-  static constexpr auto kText = [] {
-    std::array<char, 64> text{};
-    std::size_t at = 0;
-    for (const std::string_view part : {std::string_view(Tag::kName), std::string_view("_general")}) {
-      for (const char c : part) text[at++] = c;
-    }
-    return text;
-  }();
+  static constexpr auto kText = joined_name(Tag::kName, "_general");
   static constexpr const char* kName = kText.data();
   static constexpr PrefillSchedule kSchedule = [] {
     PrefillSchedule schedule = Tag::kSchedule;
     schedule.general_finish = true;
+    return schedule;
+  }();
+};
+
+// Any of those without a causal mask as a ragged kernel: masks, lengths, layouts and finish at run time.
+template <class Tag>
+struct PrefillRagged : Tag {
+  static constexpr auto kText = joined_name(Tag::kName, "_ragged");
+  static constexpr const char* kName = kText.data();
+  static constexpr PrefillSchedule kSchedule = [] {
+    PrefillSchedule schedule = Tag::kSchedule;
+    schedule.general_finish = true;
+    schedule.ragged = true;
+    return schedule;
+  }();
+};
+
+// Those with modifiers of the scores, which take registers: two consumers.
+template <class Tag>
+struct PrefillModified : PrefillRagged<Tag> {
+  static constexpr auto kText = joined_name(Tag::kName, "_modified");
+  static constexpr const char* kName = kText.data();
+  static constexpr PrefillSchedule kSchedule = [] {
+    PrefillSchedule schedule = PrefillRagged<Tag>::kSchedule;
+    schedule.modifiers = true;
+    schedule.consumer_warpgroups = 2;
+    schedule.consumer_registers = 232;
     return schedule;
   }();
 };

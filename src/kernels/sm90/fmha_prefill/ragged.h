@@ -1,0 +1,45 @@
+// Host side of the ragged kernels: see prefill.h for what they take.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/sm90/fmha_prefill/config.h"
+#include "kernels/sm90/fmha_prefill/prefill.h"
+#include "tessera/tessera.h"
+
+namespace tessera::sm90 {
+
+// K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
+// on).
+inline constexpr int64_t kSectionBytes = int64_t{32} << 20;
+// But that many K/V heads may be in flight whatever their size: each still has a handful of tiles at work that read the
+// same keys at about the same time, and the longest-first order has more to balance with.
+inline constexpr int64_t kSectionHeads = 16;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Whether the problem needs a kernel with modifiers of the scores.
+bool needs_modifiers(const tessera_fmha_params& params);
+
+// Head dim of the smallest kernel that takes the problem's.
+int64_t ragged_kernel_dim(int64_t head_dim_qk, int64_t head_dim_v);
+
+// Keys of K and V that the copy engine fetches at a time: a granule, or as many as lie behind one another in a page.
+// Below kLeastBoxKeys: the page size does not fit.
+int64_t ragged_box_keys(int64_t granule_keys, bool paged, int64_t page_size);
+
+// Of the scratch: the tiles of each sequence, where they differ.
+size_t tile_prefix_bytes(const PrefillProblem& problem);
+
+// Enqueues a ragged kernel; `arguments` has what all kernels share. a.ragged.tile_prefix points to that part of the
+// scratch.
+Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& problem, PrefillArguments arguments,
+                          int multiprocessors, cudaStream_t stream);
+
+}  // namespace tessera::sm90

@@ -1,0 +1,352 @@
+// A consumer of a ragged kernel: an ordinary one (`Base`) whose granules are those that its rows look at, told from the
+// tile's slot. What a granule's scores and weights become is the same code.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/sm90/fmha_prefill/consumer.cuh"
+#include "kernels/sm90/fmha_prefill/consumer_wide.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_mask.cuh"
+
+namespace tessera::sm90 {
+
+template <class Tag>
+using OrdinaryConsumer = std::conditional_t<PrefillLayout<Tag>::kWide, PrefillWideConsumer<Tag>, PrefillConsumer<Tag>>;
+
+template <class Tag>
+struct RaggedConsumer : OrdinaryConsumer<Tag> {
+  using Base = OrdinaryConsumer<Tag>;
+  using Base::args, Base::shared;
+  using Base::k_ring, Base::q_ring, Base::v_ring;
+  using Base::kChunkTiles, Base::kElement, Base::kOwnBarrier, Base::kSchedule, Base::kTileKeys;
+  using Base::thread, Base::own_row, Base::round_of, Base::release_query, Base::skip;
+  using typename Base::Fragments, typename Base::LateChunk, typename Base::Layout, typename Base::Position,
+      typename Base::TilePosition;
+
+  // What a granule is to the consumer's rows. Bits of a set.
+  enum Kind : uint32_t {
+    kFresh = 1,     // the first one of its chunk
+    kEnds = 2,      // keys of it lie behind what some row sees
+    kBegins = 4,    // or before that
+    kAbsent = 8,    // keys of it have no page
+    kChanged = 16,  // softcap, ALiBi, custom bits
+    kLast = 32,     // of the tile
+  };
+  static constexpr uint32_t kMasked = kEnds | kBegins | kAbsent | kChanged;
+  // R3 to the letter. Modified scores are not computed twice.
+  static constexpr uint32_t kExact = kFresh | kChanged;
+
+  __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
+    return {Base::tile_slot(TilePosition{round_of(at)}.stage())};
+  }
+  __device__ __forceinline__ uint32_t kind_of(int warpgroup, int j, const Position& at) const {
+    const RaggedWalk walk = slot_of(at).walk(warpgroup);
+    const int absent = load_shared(Base::absent_word(at.stage()));
+    uint32_t kind = kSchedule.modifiers ? kChanged : 0U;
+    kind |= j == walk.first || j % kChunkTiles == 0 ? kFresh : 0U;
+    kind |= j >= walk.open_end ? kEnds : 0U;
+    kind |= j < walk.open_first ? kBegins : 0U;
+    kind |= absent != 0 ? kAbsent : 0U;
+    kind |= j + 1 == walk.end ? kLast : 0U;
+    return uniform(kind);
+  }
+  __device__ __forceinline__ LateChunk late_chunk(int warpgroup, int index, const Position& at) const {
+    return {index, uniform(slot_of(at).walk(warpgroup).first) / kChunkTiles};
+  }
+
+  // ---------------------------------------------------------------- one granule
+
+  // R2 for granule j, and the modifiers of R1.
+  __device__ __forceinline__ void mask(Fragments& f, int warpgroup, int j, uint32_t kind, const Position& at) const {
+    const int t = thread();
+    const RaggedSlot slot = slot_of(at);
+    const RaggedGranule g{slot, slot.get(RaggedSlot::kFirstRow) + warpgroup * kWarpgroupRows + own_row(t),
+                          j * kTileKeys + t % 4 * 2};
+    if constexpr (kSchedule.modifiers) {
+      if (args.ragged.natural) {
+        modify_scores(args, f.s, g);
+      }
+      if (args.ragged.mask.data != nullptr) {
+        mask_bits(args, f.s, g);
+      }
+    }
+    if ((kind & kEnds) != 0) {
+      mask_ends(args, f.s, g);
+    }
+    if ((kind & kBegins) != 0) {
+      mask_begins(args, f.s, g);
+    }
+    if ((kind & kAbsent) != 0) {
+      mask_absent(args, f.s, static_cast<uint32_t>(load_shared(Base::absent_word(at.stage()))));
+    }
+  }
+
+  // R3 for granule j to the letter: what O has to be multiplied with; whether it has to.
+  __device__ __forceinline__ bool move(Fragments& f, uint32_t kind, float (&rescale)[kRowsPerThread]) const {
+    const bool fresh = (kind & kFresh) != 0;
+    if (fresh) {
+      f.rows.clear();
+    }
+    return move_maximum<true>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+  }
+
+  // Issues O := [O +] P_j V_j (R6). V may hold what no query sees: 0 times NaN would be NaN.
+  __device__ __forceinline__ void start_output(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
+    if ((kind & kMasked) != 0 && uniform(slot_of(at).get(RaggedSlot::kUnclean)) != 0) {
+      clean_values<Tag>(shared + Layout::kV + at.stage() * Layout::kKvBytes, thread());
+      named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+    }
+    Base::start_output(f, uniform(at.stage()), (kind & kFresh) != 0);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
+  }
+
+  // As weigh() of ordinary consumers.
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, uint32_t kind, const Position& at) const {
+    bool redo = false;
+    float rescale[kRowsPerThread];
+    GranuleSums sums;
+#pragma unroll 1
+    while (true) {
+      Base::start_scores(f, warpgroup, uniform(at.stage()));
+      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
+      const bool exact = redo || (kind & kExact) != 0;
+      v_ring().wait_full(at);  // producer: V_j, which came with K_j
+      wgmma_wait<0>();
+      pin_registers(f.s);
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      rescale[0] = rescale[1] = 1.0F;
+      if ((kind & kMasked) != 0) {
+        mask(f, warpgroup, j, kind, at);
+      }
+      if (exact && move(f, kind, rescale)) {
+        rescale_output(f.o, rescale);
+      }
+      sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+      if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+        break;
+      }
+      redo = true;
+    }
+    add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+
+  // As multiply() of ordinary consumers.
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
+    const bool leader = thread() == 0;
+    start_output(f, warpgroup, kind, at);
+    if (leader) {
+      k_ring().release(at);
+      if ((kind & kLast) != 0) {
+        release_query(warpgroup);
+      }
+    }
+    if ((kind & kLast) == 0) {
+      k_ring().wait_full(at.next());  // producer: K_{j+1}
+    }
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
+    if (leader) {
+      v_ring().release(at);
+    }
+  }
+
+  // ---------------------------------------------------------------- tiles
+
+  // The end of a granule's chunk or tile, with its P V.
+  __device__ __forceinline__ void end_chunk(Fragments& f, int warpgroup, int index, uint32_t kind,
+                                            const Position& at) const {
+    const LateChunk chunk = late_chunk(warpgroup, index, at);
+    const bool last = (kind & kLast) != 0;
+    if (Base::continues(chunk)) {
+      const auto far = Base::fetch_far(warpgroup);
+      multiply(f, warpgroup, kind, at);
+      Base::close_rows(f);
+      Base::chain_chunk(f, far, warpgroup);
+    } else {
+      multiply(f, warpgroup, kind, at);
+      Base::close_rows(f);
+    }
+    Base::store_chunk(f, warpgroup, chunk, last);
+    stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+  }
+
+  // Head dim 256: as attend() of the ordinary wide consumer, S of the next granule beside P V.
+  __device__ __forceinline__ void attend_wide(Fragments& f, int warpgroup, Position& at) const {
+    const bool leader = thread() == 0;
+    int j = uniform(slot_of(at).walk(warpgroup).first);
+    k_ring().wait_full(at);  // producer: the first K
+    uint32_t kind = kind_of(warpgroup, j, at);
+    Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
+    wgmma_wait<0>();
+    weigh_exactly(f, warpgroup, j, kind, at);
+    release_keys(warpgroup, kind, at);
+    round_weights<kElement>(f.s, f.p);
+#pragma unroll 1
+    for (; (kind & kLast) == 0; ++j) {
+      k_ring().wait_full(at.next());  // producer: K_{j+1}
+      Base::start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
+      v_ring().wait_full(at);  // producer: V_j
+      start_output(f, warpgroup, kind, at);
+      at.advance();
+      kind = kind_of(warpgroup, j + 1, at);
+      wgmma_wait<1>();  // S of granule j + 1
+      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      const bool chunk_ends = (j + 1) % kChunkTiles == 0;
+      if (chunk_ends) {
+        Base::close_rows(f);
+      }
+      weigh_ahead(f, warpgroup, j + 1, kind, at);
+      release_keys(warpgroup, kind, at);
+      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+      wgmma_wait<0>();  // P V of granule j
+      pin_registers(f.o);
+      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
+      if (leader) {
+        v_ring().release(Position{at.use - 1});
+      }
+      round_weights<kElement>(f.s, f.p);
+      if (chunk_ends) {
+        Base::put_away(f, warpgroup, late_chunk(warpgroup, j / kChunkTiles, at), false);
+        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+      }
+    }
+    v_ring().wait_full(at);  // producer: the last V
+    start_output(f, warpgroup, kind, at);
+    const LateChunk chunk = late_chunk(warpgroup, j / kChunkTiles, at);
+    Base::close_rows(f);
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    if (leader) {
+      v_ring().release(at);
+    }
+    at.advance();
+    if (Base::in_memory(chunk)) {
+      Base::put_away(f, warpgroup, chunk, true);
+    }
+  }
+  // S of this granule is not computed again.
+  __device__ __forceinline__ void release_keys(int warpgroup, uint32_t kind, const Position& at) const {
+    if (thread() == 0) {
+      k_ring().release(at);
+      if ((kind & kLast) != 0) {
+        release_query(warpgroup);
+      }
+    }
+  }
+  // As weigh_exactly() and weigh_ahead() of ordinary wide consumers.
+  __device__ __forceinline__ void weigh_exactly(Fragments& f, int warpgroup, int j, uint32_t kind,
+                                                const Position& at) const {
+    float rescale[kRowsPerThread];
+    pin_registers(f.s);
+    if ((kind & kMasked) != 0) {
+      mask(f, warpgroup, j, kind, at);
+    }
+    if (move(f, kind, rescale)) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      rescale_output(f.o, rescale);
+    }
+    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
+  }
+  __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, uint32_t kind,
+                                              const Position& at) const {
+    if ((kind & kExact) != 0) {
+      weigh_exactly(f, warpgroup, j, kind, at);
+      return;
+    }
+    pin_registers(f.s);
+    if ((kind & kMasked) != 0) {
+      mask(f, warpgroup, j, kind, at);
+    }
+    const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+      wgmma_wait<0>();
+      pin_registers(f.o);
+      Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
+      wgmma_wait<0>();
+      weigh_exactly(f, warpgroup, j, kind, at);
+      return;
+    }
+    const float keep[kRowsPerThread] = {1.0F, 1.0F};
+    add_sums(f.rows, keep, sums);
+  }
+
+  // One granule after the other; the other warpgroups multiply while this one computes weights.
+  __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
+    k_ring().wait_full(at);  // producer: the first K
+    uint32_t kind = 0;
+#pragma unroll 1
+    for (int j = uniform(slot_of(at).walk(warpgroup).first); (kind & kLast) == 0; ++j) {
+      kind = kind_of(warpgroup, j, at);
+      weigh(f, warpgroup, j, kind, at);
+      if ((kind & kLast) != 0 || (j + 1) % kChunkTiles == 0) {
+        end_chunk(f, warpgroup, j / kChunkTiles, kind, at);
+      } else {
+        multiply(f, warpgroup, kind, at);
+      }
+      at.advance();
+    }
+  }
+
+  __device__ __forceinline__ void finish_tile(Fragments& f, int warpgroup, const Position& at) const {
+    const RaggedRows rows = RaggedRows::load(slot_of(at), warpgroup);
+    if (rows.first_row >= 0) {
+      if constexpr (Layout::kWide) {
+        const RaggedWalk walk = slot_of(at).walk(warpgroup);
+        const int last = uniform(max(walk.first, walk.end - 1)) / kChunkTiles;
+        Base::finish_from(f, warpgroup, rows, late_chunk(warpgroup, last, at));
+      } else {
+        Base::finish(f, warpgroup, rows);
+      }
+    }
+  }
+
+  // All tiles of the block.
+  __device__ __forceinline__ void consume(int warpgroup) const {
+    Position at;  // of the next granule in the rings; its top bits count the tiles
+#pragma unroll 1
+    while (true) {
+      Base::tile_ring().wait_full(TilePosition{round_of(at)});
+      if (uniform(slot_of(at).get(RaggedSlot::kBatch)) < 0) {
+        break;
+      }
+      stamp<Tag>(*this, warpgroup, Event::kTileTaken);
+      Fragments f;
+      f.rows.clear();
+      f.closed.clear();
+      const int first = uniform(slot_of(at).walk(warpgroup).first);
+      skip(warpgroup, uniform(slot_of(at).get(RaggedSlot::kFirstGranule)), first, at);
+      q_ring(warpgroup).wait_full(RingPosition<1>{round_of(at)});  // producer: Q of this warpgroup
+      stamp<Tag>(*this, warpgroup, Event::kQueryThere);
+      if (first < uniform(slot_of(at).walk(warpgroup).end)) {
+        if constexpr (Layout::kWide) {
+          attend_wide(f, warpgroup, at);
+        } else {
+          attend(f, warpgroup, at);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < Base::kOutputs; ++i) {
+          f.o[i] = 0.0F;
+        }
+        named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);  // all have seen Q full
+        if (thread() == 0) {
+          release_query(warpgroup);
+        }
+      }
+      skip(warpgroup, uniform(slot_of(at).walk(warpgroup).end), uniform(slot_of(at).get(RaggedSlot::kEndGranule)), at);
+      stamp<Tag>(*this, warpgroup, Event::kRowsSkipped);
+      finish_tile(f, warpgroup, at);
+      stamp<Tag>(*this, warpgroup, Event::kTileDone);
+      Base::release_tile(warpgroup, round_of(at));
+      at.use = (at.use & Base::kUseMask) | ((round_of(at) + 1) << Base::kRoundShift);
+    }
+    if (thread() == 0) {
+      store_wait_read();
+    }
+  }
+};
+
+}  // namespace tessera::sm90

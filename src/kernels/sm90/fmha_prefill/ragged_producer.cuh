@@ -1,0 +1,218 @@
+// The producer warps of a ragged kernel: one feeds K and V, lanes of another Q; ragged_scheduler.cuh tells them which.
+#pragma once
+
+#include "kernels/sm90/fmha_prefill/ragged.cuh"
+
+namespace tessera::sm90 {
+
+template <class Tag>
+struct RaggedProducer : PrefillCommon<Tag> {
+  using Base = PrefillCommon<Tag>;
+  using Base::args, Base::shared;
+  using Base::kDim, Base::kTileKeys;
+  using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
+  static constexpr unsigned kAllLanes = 0xffffffffU;
+  // The next tile is drawn when that many granules of the current one are left to fetch: what a block has drawn no
+  // other block can take, but the tile has to be found before its K is due.
+  static constexpr int kDrawAhead = 2;
+
+  __device__ __forceinline__ static int lane() { return thread_index() % 32; }
+
+  // The next tile's slot, or an address of 0 behind the last one.
+  __device__ __forceinline__ RaggedSlot take(const TilePosition& at) const {
+    Base::tile_ring().wait_full(at);
+    const RaggedSlot slot{Base::tile_slot(at.stage())};
+    return slot.get(RaggedSlot::kBatch) < 0 ? RaggedSlot{0} : slot;
+  }
+  __device__ __forceinline__ void give_back(TilePosition& at) const {
+    __syncwarp();  // all lanes have read it
+    if (lane() == 0) {
+      Base::tile_ring().release(at);
+    }
+    at.advance();
+  }
+
+  // All threads of the block, before any role begins: panels of Q and K beyond the problem's head dim become zeros and
+  // stay so, because they are never fetched. (Boxes that begin behind the last dim are out of bounds: see tma_map.h.)
+  __device__ __forceinline__ void clear_unused_panels() const {
+    const auto clear = [](uint32_t at, int bytes) {
+      for (int i = 16 * thread_index(); i < bytes; i += 16 * Layout::kThreads) {
+        store_shared(at + i, make_int4(0, 0, 0, 0));
+      }
+    };
+    for (int panel = args.ragged.qk_panels; panel < kDim / kPanelColumns; ++panel) {
+      for (int consumer = 0; consumer < Base::kConsumers; ++consumer) {
+        clear(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+              panel_bytes(kWarpgroupRows));
+      }
+      for (int stage = 0; stage < Base::kSchedule.stages; ++stage) {
+        clear(shared + Layout::kK + stage * Layout::kKvBytes + panel * panel_bytes(kTileKeys), panel_bytes(kTileKeys));
+      }
+    }
+    fence_async_proxy();
+  }
+
+  // ---------------------------------------------------------------- K and V
+
+  // What a lane fetches of a granule: its box of keys, in K and in V.
+  struct Box {
+    ClippedBox at;
+    int page;     // or sequence
+    bool absent;  // keys that rows see, but whose page the pool does not have
+  };
+  // `key`: the first one of the lane's box.
+  __device__ __forceinline__ Box box_of(RaggedSlot slot, int key) const {
+    const RaggedArguments& r = args.ragged;
+    const int box = 1 << r.box_shift;
+    const int lead = slot.get(RaggedSlot::kFirstKey) - key;
+    const int stop = slot.get(RaggedSlot::kLastKey) - key;
+    if (r.page_table == nullptr) {
+      return {clip_box(slot.get(RaggedSlot::kKeyOrigin) + key, lead, stop, box),
+              r.cu_seqlens_k != nullptr ? 0 : slot.get(RaggedSlot::kBatch), false};
+    }
+    if (lead >= box || stop <= 0) {
+      return {clip_box(0, box, 0, box), 0, false};
+    }
+    const int entry = key / r.page_size;
+    const int page = r.page_table[slot.get(RaggedSlot::kBatch) * r.page_table_stride + entry];
+    const bool absent = page < 0 || page >= r.num_pages;
+    return {clip_box(key - entry * r.page_size, lead, absent ? 0 : stop, box), absent ? 0 : page, absent};
+  }
+
+  __device__ __forceinline__ void load_panels(const CUtensorMap* end, const CUtensorMap* begin, uint32_t barrier,
+                                              uint32_t destination, const Box& box, int head_kv, int panels) const {
+    const CUtensorMap* const map = box.at.begin ? begin : end;
+#pragma unroll
+    for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+      if (panel < panels) {
+        load_clipped_box(destination + panel * panel_bytes(kTileKeys), map, barrier, panel * kPanelColumns, box.at.row,
+                         box.at.sum, head_kv, box.page);
+      }
+    }
+  }
+
+  // Lanes fetch the boxes of a granule together: `own` is the lane's, K or V of use `at` is due.
+  __device__ __forceinline__ void fetch_keys(const Box& own, const Position& at, int head_kv) const {
+    const RaggedArguments& r = args.ragged;
+    const uint32_t absent = __ballot_sync(kAllLanes, own.absent);
+    const uint32_t barrier = Base::k_ring().full + 8 * at.stage();
+    barrier_wait(Base::k_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
+    if (lane() == 0) {
+      store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
+      barrier_arrive_expect(barrier, r.qk_panels * panel_bytes(kTileKeys));
+    }
+    __syncwarp();
+    if (has_box()) {
+      load_panels(&args.k_map, &r.k_begin_map, barrier,
+                  shared + Layout::kK + at.stage() * Layout::kKvBytes + own_key() * kPanelRowBytes, own, head_kv,
+                  r.qk_panels);
+    }
+  }
+  __device__ __forceinline__ void fetch_values(const Box& own, const Position& at, int head_kv) const {
+    const RaggedArguments& r = args.ragged;
+    const uint32_t barrier = Base::v_ring().full + 8 * at.stage();
+    barrier_wait(Base::v_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
+    if (lane() == 0) {
+      barrier_arrive_expect(barrier, r.v_panels * panel_bytes(kTileKeys));
+    }
+    __syncwarp();
+    if (has_box()) {
+      load_panels(&args.v_map, &r.v_begin_map, barrier,
+                  shared + Layout::kV + at.stage() * Layout::kKvBytes + own_key() * kPanelRowBytes, own, head_kv,
+                  r.v_panels);
+    }
+  }
+  // First key of the lane's box within a granule, and whether there is one.
+  __device__ __forceinline__ int own_key() const {
+    return lane() << args.ragged.box_shift;
+  }
+  __device__ __forceinline__ bool has_box() const {
+    return own_key() < kTileKeys;
+  }
+  // The lane's box of granule j; those of the next granule are looked up while its stage is not waited for yet.
+  __device__ __forceinline__ Box look_up(RaggedSlot slot, int j) const {
+    Box box{};
+    if (has_box()) {
+      box = box_of(slot, j * kTileKeys + own_key());
+    }
+    return box;
+  }
+
+  __device__ __forceinline__ void produce_keys() const {
+    TilePosition tile_at;
+    Position at;  // K and V advance together
+#pragma unroll 1
+    for (RaggedSlot slot = take(tile_at); slot.address != 0; slot = take(tile_at)) {
+      const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
+      const int first = slot.get(RaggedSlot::kFirstGranule);
+      const int end = slot.get(RaggedSlot::kEndGranule);
+      if (first >= end && lane() == 0) {
+        barrier_arrive(Base::taken());
+      }
+      Box box{};
+      if (Layout::kWide && first < end) {  // consumers of a wide O multiply with K of the next granule first
+        box = look_up(slot, first);
+        fetch_keys(box, at, head_kv);
+      }
+#pragma unroll 1
+      for (int j = first; j < end; ++j, at.advance()) {
+        if (j == max(first, end - kDrawAhead) && lane() == 0) {
+          barrier_arrive(Base::taken());
+        }
+        if constexpr (Layout::kWide) {
+          const Box current = box;
+          if (j + 1 < end) {
+            box = look_up(slot, j + 1);
+            fetch_keys(box, at.next(), head_kv);
+          }
+          fetch_values(current, at, head_kv);
+        } else {
+          box = look_up(slot, j);
+          fetch_keys(box, at, head_kv);
+          fetch_values(box, at, head_kv);
+        }
+      }
+      give_back(tile_at);
+    }
+  }
+
+  // ---------------------------------------------------------------- Q
+
+  // Feeds Q of one consumer, tile after tile. One lane per consumer: they wait for different things.
+  __device__ __forceinline__ void produce_queries(int consumer) const {
+    TilePosition tile_at;
+#pragma unroll 1
+    while (true) {
+      barrier_poll(Base::tile_ring().full + 8 * tile_at.stage(), tile_at.parity());
+      const RaggedSlot slot{Base::tile_slot(tile_at.stage())};
+      const int4 place = slot.vector(RaggedSlot::kBatch);  // batch, head, first row, tokens
+      const int first_token = slot.get(RaggedSlot::kFirstToken);
+      if (place.x < 0) {
+        return;
+      }
+      Base::tile_ring().release(tile_at);
+      const int row = place.z + consumer * kWarpgroupRows;
+      const RingPosition<1> q_at{tile_at.use};
+      barrier_poll(Base::q_ring(consumer).empty, q_at.parity() ^ 1U);
+      if (row < 0) {
+        barrier_arrive(Base::q_ring(consumer).full);  // no such rows, and nobody looks at their Q
+      } else {
+        const ClippedBox box = clip_box(first_token + row, 0, place.w - row, kWarpgroupRows);
+        const int panels = args.ragged.qk_panels;
+        const uint32_t barrier = Base::q_ring(consumer).full;
+        barrier_arrive_expect(barrier, panels * panel_bytes(kWarpgroupRows));
+#pragma unroll
+        for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+          if (panel < panels) {
+            load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+                             &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
+                             args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+          }
+        }
+      }
+      tile_at.advance();
+    }
+  }
+};
+
+}  // namespace tessera::sm90
