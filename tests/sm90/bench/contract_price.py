@@ -3,9 +3,9 @@
 
     contract_price.py SHIM.so [--json FILE] [--head-dims 64,128,256] [--seconds-sustained S] [--also NAME=OTHER.so ...]
 
-`free` and `free_exact_max` are the variants of tests/sm90/bench/variants.cu. The price of a cell is the speed of the
-faster of the two over that of the contract's kernel, less 1. TFLOP/s as in prefill_bench.py. --also: the contract's
-kernels of other builds, to compare with.
+`one_chunk`, `free` and `free_exact_max` are variants of tests/sm90/bench/variants.cu. The price of a cell is the speed of
+the faster one of the latter two over that of the contract's kernel, less 1. TFLOP/s as in prefill_bench.py. --also: the
+contract's kernels of other builds, to compare with.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from gpu_timing import smi, spaced, sustained  # noqa: E402
 from prefill_bench import FA3_OVER_CUDNN, Shim  # noqa: E402
 
 FREE = ("free", "free_exact_max")
+VARIANTS = ("one_chunk", *FREE)
 
 
 def price(speeds):
@@ -51,7 +52,6 @@ def main():
     torch.manual_seed(1)
     shims = {"contract": Shim(options.shim)}
     shims.update((name, Shim(path)) for name, path in (entry.split("=", 1) for entry in options.also))
-    names = list(shims) + list(FREE)
     driver, limit, clock, most = smi("driver_version,power.limit,clocks.sm,clocks.max.sm")
     record = {"what": "prefill kernels and the same without the contract's constraints, TFLOP/s, bf16",
               "date": datetime.date.today().isoformat(), "commit": os.environ.get("TESSERA_COMMIT", ""),
@@ -60,7 +60,7 @@ def main():
               "method": f"spaced: CUDA events around single calls, interleaved, median of {options.repeats}; sustained: "
                         f"{options.seconds_sustained} s back to back in two parts, clock and power read in each",
               "rows": [], "price": {}}
-    print(record["gpu"], driver, f"{limit} W;", " ".join(names))
+    print(record["gpu"], driver, f"{limit} W; {' '.join(shims)} {' '.join(VARIANTS)} (256: no one_chunk)")
     lengths = [int(length) for length in options.lengths.split(",") if length]
     logs = {}
     for dim in (int(d) for d in options.head_dims.split(",")):
@@ -70,7 +70,9 @@ def main():
             make = lambda heads: torch.randn(batch, seqlen, heads, dim, device="cuda", dtype=torch.bfloat16)
             q, k, v = make(heads_q), make(heads_kv), make(heads_kv)
             runs = [shim.runner("contract", q, k, v, causal) for shim in shims.values()]
-            runs += [shims["contract"].runner(name, q, k, v, causal) for name in FREE]
+            variants = [n for n in VARIANTS if shims["contract"].has(n, dim, True, causal)]
+            runs += [shims["contract"].runner(name, q, k, v, causal) for name in variants]
+            names = list(shims) + variants
             reference = runs[0]().float()
             off = max(((run().float() - reference).norm() / reference.norm()).item() for run in runs[1:])
             other_bits = [n for n, run in zip(names[1:len(shims)], runs[1:]) if not torch.equal(run().float(), reference)]
@@ -97,6 +99,7 @@ def main():
             del q, k, v, runs, reference
             torch.cuda.empty_cache()
     for (method, dim, mask), cells in logs.items():
+        names = list(cells[0])
         means = {n: math.exp(sum(cell[n] for cell in cells) / len(cells)) for n in names}
         best = math.exp(sum(max(cell[n] for n in FREE) for cell in cells) / len(cells))
         key = f"{method} d{dim} {mask}"
