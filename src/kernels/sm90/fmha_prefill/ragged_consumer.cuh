@@ -100,20 +100,15 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
   }
 
-  // As weigh() of ordinary consumers.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, uint32_t kind, const Position& at) const {
-    bool redo = false;
+  // As weigh() of ordinary consumers. `exact` where the kind does not ask for it.
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, uint32_t kind, bool exact,
+                                        const Position& at) const {
+    exact = exact || (kind & kExact) != 0;
     float rescale[kRowsPerThread];
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      Base::start_scores(f, warpgroup, uniform(at.stage()));
-      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
-      const bool exact = redo || (kind & kExact) != 0;
-      v_ring().wait_full(at);  // producer: V_j, which came with K_j
-      wgmma_wait<0>();
-      pin_registers(f.s);
-      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      Base::compute_scores(f, warpgroup, at);
       rescale[0] = rescale[1] = 1.0F;
       if ((kind & kMasked) != 0) {
         mask(f, warpgroup, j, kind, at);
@@ -125,7 +120,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
         break;
       }
-      redo = true;
+      exact = true;
     }
     add_sums(f.rows, rescale, sums);
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
@@ -273,21 +268,52 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     add_sums(f.rows, keep, sums);
   }
 
-  // One granule after the other; the other warpgroups multiply while this one computes weights.
+  // One granule after the other; the other warpgroups multiply while this one computes weights. As with ordinary
+  // consumers, runs of plain granules have a loop of their own.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
+    const bool leader = thread() == 0;
     k_ring().wait_full(at);  // producer: the first K
-    uint32_t kind = 0;
+    int j = uniform(slot_of(at).walk(warpgroup).first);
+    bool exact = false;
 #pragma unroll 1
-    for (int j = uniform(slot_of(at).walk(warpgroup).first); (kind & kLast) == 0; ++j) {
-      kind = kind_of(warpgroup, j, at);
-      weigh(f, warpgroup, j, kind, at);
+    while (true) {
+      const uint32_t kind = kind_of(warpgroup, j, at);
+      weigh(f, warpgroup, j, kind, exact, at);
       if ((kind & kLast) != 0 || (j + 1) % kChunkTiles == 0) {
         end_chunk(f, warpgroup, j / kChunkTiles, kind, at);
       } else {
         multiply(f, warpgroup, kind, at);
       }
       at.advance();
+      if ((kind & kLast) != 0) {
+        break;
+      }
+      ++j;
+      exact = false;
+      if constexpr (!kSchedule.modifiers) {
+        const int end = plain_end(warpgroup, j, at);
+#pragma unroll 1
+        while (j < end) {
+          if (args.ragged.page_table != nullptr && uniform(load_shared(Base::absent_word(at.stage()))) != 0) {
+            break;
+          }
+          if (!Base::weigh_plain(f, warpgroup, at)) {
+            exact = true;
+            break;
+          }
+          Base::multiply(f, warpgroup, false, false, at, leader);
+          at.advance();
+          ++j;
+        }
+      }
     }
+  }
+  // Granules [j, plain_end(j)) are neither masked nor the first or last ones of their chunk or tile; some of their keys
+  // may have no page.
+  __device__ __forceinline__ int plain_end(int warpgroup, int j, const Position& at) const {
+    const RaggedWalk walk = slot_of(at).walk(warpgroup);
+    const int end = min(min(walk.open_end, walk.end - 1), (j / kChunkTiles + 1) * kChunkTiles - 1);
+    return uniform(j < walk.open_first || j % kChunkTiles == 0 ? j : end);
   }
 
   __device__ __forceinline__ void finish_tile(Fragments& f, int warpgroup, const Position& at) const {
