@@ -11,7 +11,9 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr int64_t kScratchAlignment = 16;
-constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
+constexpr size_t kCounterBytes = 16;  // the tile counter
+// What follows it starts on a line of the L2 cache: else each access of a warp would touch one line more.
+constexpr size_t kLineBytes = 128;
 
 // What decides on the accumulators: the keys of a row and the head dim of the kernel.
 int64_t most_keys(const PrefillProblem& problem) {
@@ -127,7 +129,7 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
 }  // namespace
 
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
-  return kCounterBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors) +
+  return kCounterBytes + kLineBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors) +
          (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
 }
 
@@ -148,7 +150,8 @@ PrefillArguments common_arguments(const PrefillEntry& entry, const PrefillProble
   a.unnormalized = problem.unnormalized;
   a.timeline = static_cast<uint2*>(problem.timeline);
   a.tile_counter = static_cast<int*>(problem.scratch);
-  uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
+  uint8_t* const counter_end = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
+  uint8_t* const accumulators = counter_end + (kLineBytes - reinterpret_cast<uintptr_t>(counter_end) % kLineBytes);
   a.chains = reinterpret_cast<float4*>(accumulators);
   a.superchunks = reinterpret_cast<float4*>(accumulators + chain_bytes(problem, multiprocessors));
   a.ragged.tile_prefix = reinterpret_cast<int32_t*>(accumulators + chain_bytes(problem, multiprocessors) +
