@@ -80,7 +80,7 @@ TEST_P(RaggedTiles, CoverEveryRowOnceAndEveryKeyItSees) {
       const RaggedTile tile = ragged_tile(r, sight, within, p.tokens, p.keys, p.heads, p.group, p.block_m, p.granule);
       ASSERT_TRUE(tile.head >= 0 && tile.head < p.heads);
       for (int row = std::max(tile.first_row, 0); row < std::min(tile.first_row + p.block_m, p.tokens); ++row) {
-        ++seen[static_cast<size_t>(tile.head * p.tokens + row)];
+        ++seen[static_cast<size_t>(tile.head) * static_cast<size_t>(p.tokens) + static_cast<size_t>(row)];
       }
       if (tile.head > 0) continue;  // keys are the same for all heads
       for (int consumer = 0; consumer < p.block_m / kWarpgroupRows; ++consumer) {

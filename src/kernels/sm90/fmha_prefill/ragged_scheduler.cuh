@@ -51,18 +51,19 @@ struct RaggedScheduler : PrefillCommon<Tag> {
     const RaggedTile tile = ragged_tile(r, sight, index - before * args.heads_q, q.count, k.count, args.heads_q,
                                         args.group, Layout::kBlockM, kTileKeys);
     const bool unclean = r.mask.data != nullptr || tile.both_ends_in_one;
-    const int t = lane();
-    if (t == 0) {
-      store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, tile.head, tile.first_row, q.count));
-      store_shared(slot.address + 4 * RaggedSlot::kFirstToken, make_int4(q.first, position0, tile.begin, tile.end));
-      store_shared(slot.address + 4 * RaggedSlot::kFirstGranule,
-                   make_int4(tile.first_granule, tile.end_granule, k.first, k.count));
-      store_shared(slot.address + 4 * RaggedSlot::kBeginBase,
-                   make_int4(sight.begin_base, sight.end_base, sight.last_key, unclean ? 1 : 0));
+    if (lane() != 0) {
+      return;  // the lane that says that the slot is full writes all of it
     }
-    if (t < kConsumers) {
-      const RaggedWalk walk = ragged_walk(tile, sight, t, q.count, kTileKeys);
-      store_shared(slot.address + RaggedSlot::kWalks + 16 * t,
+    store_shared(slot.address + 4 * RaggedSlot::kBatch, make_int4(b, tile.head, tile.first_row, q.count));
+    store_shared(slot.address + 4 * RaggedSlot::kFirstToken, make_int4(q.first, position0, tile.begin, tile.end));
+    store_shared(slot.address + 4 * RaggedSlot::kFirstGranule,
+                 make_int4(tile.first_granule, tile.end_granule, k.first, k.count));
+    store_shared(slot.address + 4 * RaggedSlot::kBeginBase,
+                 make_int4(sight.begin_base, sight.end_base, sight.last_key, unclean ? 1 : 0));
+#pragma unroll
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+      const RaggedWalk walk = ragged_walk(tile, sight, consumer, q.count, kTileKeys);
+      store_shared(slot.address + RaggedSlot::kWalks + 16 * consumer,
                    make_int4(walk.first, walk.end, walk.open_first, walk.open_end));
     }
   }
