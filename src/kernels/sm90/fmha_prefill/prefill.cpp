@@ -129,8 +129,8 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
 }  // namespace
 
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
-  return kCounterBytes + kLineBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors) +
-         (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
+  return kCounterBytes + kLineBytes + chain_bytes(problem, multiprocessors) +
+         superchunk_bytes(problem, multiprocessors) + (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
 }
 
 PrefillArguments common_arguments(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors) {
