@@ -101,23 +101,14 @@ struct PrefillCommon {
       return {0, 0, 0, 0, -1};
     }
     if (index < order.tall) {
-      int first_tile = 0;  // of the band, counted from the last query tile
-      int tiles = order.query_tiles;
-      int in_band = index;
-      if constexpr (Layout::kWide) {
-        const int per_band = order.heads_and_batch * order.band_tiles;
-        first_tile = index / per_band * order.band_tiles;
-        in_band = index % per_band;
-        tiles = min(order.band_tiles, order.query_tiles - first_tile);
-      }
-      const int per_section = order.section_heads * tiles;
-      const int section = in_band / per_section;
-      const int within = in_band % per_section;
+      const int per_section = order.section_heads * order.query_tiles;
+      const int section = index / per_section;
+      const int within = index % per_section;
       const int first = section * order.section_heads;
       const int width = min(order.section_heads, order.heads_and_batch - first);
       pair = first + within % width;
       query.rows = Layout::kBlockM;
-      query.first_row = order.first_row + (order.query_tiles - 1 - first_tile - within / width) * Layout::kBlockM;
+      query.first_row = order.first_row + (order.query_tiles - 1 - within / width) * Layout::kBlockM;
     } else {
       const int within = index - order.tall;
       pair = order.heads_and_batch + within / order.low_query_tiles;

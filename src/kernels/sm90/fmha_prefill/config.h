@@ -121,8 +121,6 @@ struct TileOrder {
   // Then the other pairs, cut into tiles one warpgroup lower, so that the last wave of blocks is a shorter one.
   int low_query_tiles;
   int total;
-  // Head dim 256: all sections' last band_tiles query tiles come first, then the band_tiles before them, and so on.
-  int band_tiles;
 };
 
 inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer

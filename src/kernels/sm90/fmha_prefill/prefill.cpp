@@ -211,10 +211,8 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
                   fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
-  // Tiles of equal length, or two bands of them, need no other heads to balance with.
-  const bool banded = entry.head_dim == kWideHeadDim && entry.causal;
-  const int64_t least_heads = entry.causal && !banded ? kSectionHeads : 1;
-  const int64_t section = std::max(least_heads, kSectionBytes / kv_head_bytes) * a.group;
+  // Without a mask all tiles are equally long and need no other heads to balance with: one K/V head after the other.
+  const int64_t section = (entry.causal ? std::max(kSectionHeads, kSectionBytes / kv_head_bytes) : 1) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
   // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
   const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;
@@ -226,8 +224,7 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
              .section_heads = static_cast<int>(std::min(section, std::max<int64_t>(1, tall_pairs))),
              .tall = static_cast<int>(tall_pairs * query_tiles),
              .low_query_tiles = static_cast<int>(low_tiles),
-             .total = static_cast<int>(tall_pairs * query_tiles + (pairs - tall_pairs) * low_tiles),
-             .band_tiles = static_cast<int>(ceil_div(query_tiles, banded ? 2 : 1))};
+             .total = static_cast<int>(tall_pairs * query_tiles + (pairs - tall_pairs) * low_tiles)};
   const cudaError_t error = entry.launch(a, std::min(multiprocessors, a.order.total), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("{}: launch failed: {}", entry.name, cudaGetErrorString(error)));
