@@ -27,35 +27,39 @@ enum class Values {
   kTiny,    // mostly zeros and subnormals
 };
 
-// Draws elements of 16 bits.
+// Draws elements of 16 bits. The normal numbers come from a pool: the longest problems have tens of millions.
 class ValueSource {
  public:
   ValueSource(bool bf16, Values values, bool keys, std::mt19937& random)
-      : bf16_(bf16),
-        values_(values),
-        keys_(keys),
-        random_(random),
-        normal_(0.0F, values == Values::kWide ? 2.5F : 1.0F) {}
+      : bf16_(bf16), values_(values), keys_(keys), state_(random()), pool_(size_t{1} << kPoolBits) {
+    std::normal_distribution<float> normal(0.0F, values == Values::kWide ? 2.5F : 1.0F);
+    std::generate(pool_.begin(), pool_.end(), [&] { return normal(random); });
+  }
 
   // `step` says how late in the sequence the element stands, for kRising keys.
   uint16_t draw(int64_t step) {
-    float x = normal_(random_);
+    float x = pool_[bits() >> (64 - kPoolBits)];
     if (values_ == Values::kRising && keys_) {
       x = 0.3F * x + 0.2F * static_cast<float>(step);
     } else if (values_ == Values::kRising) {
       x = std::fabs(x);
     } else if (values_ == Values::kTiny) {
-      x = random_() % 4 == 0 ? x * (random_() % 2 == 0 ? 1e-7F : 1e-39F) : random_() % 8 == 0 ? -0.0F : x;
+      const uint64_t kind = bits() >> 58;
+      x = kind % 4 == 0 ? x * (kind % 8 == 0 ? 1e-7F : 1e-39F) : kind / 8 == 0 ? -0.0F : x;
     }
     return bf16_ ? f32_to_bf16(x) : f32_to_f16(x);
   }
 
  private:
+  static constexpr int kPoolBits = 14;
+
+  uint64_t bits() { return state_ = state_ * 6364136223846793005U + 1442695040888963407U; }
+
   bool bf16_;
   Values values_;
   bool keys_;
-  std::mt19937& random_;
-  std::normal_distribution<float> normal_;
+  uint64_t state_;
+  std::vector<float> pool_;
 };
 
 // Device memory with a host copy of the same bytes.

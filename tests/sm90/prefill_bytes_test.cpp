@@ -218,6 +218,11 @@ TEST_P(PrefillBytes, OneGranule) {
          {1, 1, 1, 128, 128, Values::kTiny}});
 }
 
+// Few rows: a memory checker gets through it.
+TEST_P(PrefillBytes, ThreeChunks) {
+  check({{1, 2, 1, 65, 4200, Values::kNormal}});
+}
+
 // Around the tiles of every kernel: 64 rows of a warpgroup, 128 and 192 rows of a block, granules of 64 and 128 keys.
 TEST_P(PrefillBytes, LengthsAroundTiles) {
   std::vector<Case> cases;
@@ -285,6 +290,13 @@ const std::vector<Case>& general_cases() {
                                           {1, 5, 5, 200, 4200, Values::kRising},
                                           {1, 2, 1, 33, 33000, Values::kNormal}};
   return cases;
+}
+TEST_P(PrefillGeneralBytes, OneGranule) {
+  check({{2, 5, 1, 63, 64, Values::kNormal}}, multiprocessors(), {.wide_output = true, .sinks = true});
+  check({{1, 1, 1, 65, 127, Values::kNormal}}, multiprocessors(), {.wide_output = true, .unnormalized = true});
+}
+TEST_P(PrefillGeneralBytes, ThreeChunks) {
+  check({{1, 2, 1, 65, 4200, Values::kNormal}}, multiprocessors(), {.sinks = true});
 }
 TEST_P(PrefillGeneralBytes, SixteenBitOutput) {
   check(general_cases());

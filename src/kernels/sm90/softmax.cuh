@@ -144,22 +144,23 @@ __device__ __forceinline__ void round_block(const float* p, uint32_t (&a)[4]) {
   }
 }
 
-// The b - m' of R4. A row without any key so far keeps y = -Inf rather than NaN.
+// The b - m' of R4. A row without any key so far keeps y = -Inf rather than NaN; kAnyKeys: there is no such row.
+template <bool kAnyKeys = false>
 __device__ __forceinline__ void weight_offsets(const ChunkRows& rows, float bias, float (&offset)[kRowsPerThread]) {
 #pragma unroll
   for (int h = 0; h < kRowsPerThread; ++h) {
-    offset[h] = __fsub_rn(bias, rows.m[h] == minus_infinity() ? 0.0F : rows.m[h]);
+    offset[h] = __fsub_rn(bias, !kAnyKeys && rows.m[h] == minus_infinity() ? 0.0F : rows.m[h]);
   }
 }
 
 // R4 and R5 of one granule, a := P in place of S: block by block, each after the one two before it is done. Left to
-// itself ptxas issues all exponentials first and nothing in their shadow.
-template <Element kElement, int kScores>
+// itself ptxas issues all exponentials first and nothing in their shadow. kAnyKeys: each row has had a key.
+template <Element kElement, bool kAnyKeys = false, int kScores>
 __device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint32_t (&a)[kScores / 8][4],
                                                        const ChunkRows& rows, float c, float bias, uint32_t zero) {
   float offset[2][kRowsPerThread];
-  weight_offsets(rows, bias, offset[0]);
-  weight_offsets(rows, bias, offset[1]);
+  weight_offsets<kAnyKeys>(rows, bias, offset[0]);
+  weight_offsets<kAnyKeys>(rows, bias, offset[1]);
   GranuleSums sums;
 #pragma unroll
   for (int block = 0; block < kScores / 8; ++block) {

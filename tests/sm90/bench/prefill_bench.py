@@ -58,16 +58,19 @@ class Shim:
             name.encode(), dim, int(bf16), int(causal)) == 1
         self.sms = torch.cuda.get_device_properties(0).multi_processor_count
 
-    def runner(self, variant, q, k, v, causal, timeline=None):
+    def runner(self, variant, q, k, v, causal, extra=None):
         batch, seqlen, heads, dim = q.shape
-        out = torch.full_like(q, float("nan"))
+        wide = variant in ("general_wide", "general_states")
+        out = torch.full_like(q, float("nan"), dtype=torch.float32 if wide else q.dtype)
+        if variant in ("general_sinks", "general_states"):
+            extra = torch.zeros(2, batch, heads, seqlen, device="cuda", dtype=torch.float32)
         lse = torch.empty(batch, heads, seqlen, device="cuda", dtype=torch.float32)
         scratch = torch.zeros(self.scratch_bytes(k.shape[1], dim, self.sms), device="cuda", dtype=torch.uint8)
-        owned = (q, k, v, out, lse, scratch, timeline)  # the kernel only has their addresses
+        owned = (q, k, v, out, lse, scratch, extra)  # the kernel only has their addresses
         pointer = lambda t: ctypes.c_void_p(t.data_ptr())
         arguments = (variant.encode(), int(q.dtype == torch.bfloat16), int(causal), batch, seqlen, k.shape[1], heads,
                      k.shape[2], dim, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lse), pointer(scratch),
-                     ctypes.c_float(dim**-0.5), self.sms, pointer(timeline) if timeline is not None else None)
+                     ctypes.c_float(dim**-0.5), self.sms, pointer(extra) if extra is not None else None)
 
         def run():
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

@@ -11,9 +11,17 @@ namespace {
 
 using namespace tessera::sm90;  // NOLINT(google-build-using-namespace): a tool's only file
 
+// The kernels with the general finish: "general" does what the ordinary ones do, the others need it.
+bool is_general(const char* variant) {
+  return std::strncmp(variant, "general", 7) == 0;
+}
+
 const PrefillEntry* find(const char* variant, int head_dim, bool bf16, bool causal) {
   if (std::strcmp(variant, "contract") == 0) {
     return find_prefill(head_dim, bf16, causal);
+  }
+  if (is_general(variant)) {
+    return find_prefill(head_dim, bf16, causal, true);
   }
   for (const PrefillEntry& entry : bench_variants()) {
     if (std::strcmp(entry.name, variant) == 0 && entry.bf16 == bf16 && entry.causal == causal &&
@@ -27,12 +35,13 @@ const PrefillEntry* find(const char* variant, int head_dim, bool bf16, bool caus
 }  // namespace
 
 // Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim), contiguous; LSE (batch,
-// heads_q, seqlen_q). timeline: for variant "timeline", (blocks, consumers, 2048) of two 32-bit words, zeros. Returns
-// 0, or 1 after printing why not.
+// heads_q, seqlen_q). extra: for variant "timeline", (blocks, consumers, 2048) of two 32-bit words, zeros; for
+// "general_sinks" heads_q floats; for "general_states" two arrays like LSE. O of "general_wide" and "general_states" is
+// fp32. Returns 0, or 1 after printing why not.
 extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(
     const char* variant, int bf16, int causal, int batch, int seqlen_q, int seqlen_k, int heads_q, int heads_kv,
     int head_dim, const void* q, const void* k, const void* v, void* o, float* lse, void* scratch, float scale,
-    int blocks, void* timeline, void* stream) {
+    int blocks, void* extra, void* stream) {
   const PrefillEntry* entry = find(variant, head_dim, bf16 != 0, causal != 0);
   if (entry == nullptr) {
     std::fprintf(stderr, "variant %s: not built for this head dim, dtype and mask\n", variant);
@@ -52,7 +61,18 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(
   problem.softmax_scale = scale;
   problem.lse = {lse, int64_t{heads_q} * seqlen_q, 1, seqlen_q};
   problem.scratch = scratch;
-  problem.timeline = timeline;
+  const bool states = std::strcmp(variant, "general_states") == 0;
+  problem.unnormalized = states;
+  problem.wide_output = states || std::strcmp(variant, "general_wide") == 0;
+  if (states) {
+    problem.row_max_log2 = problem.row_sum = problem.lse;
+    problem.row_max_log2.data = static_cast<float*>(extra);
+    problem.row_sum.data = static_cast<float*>(extra) + int64_t{batch} * heads_q * seqlen_q;
+  } else if (std::strcmp(variant, "general_sinks") == 0) {
+    problem.sinks = static_cast<const float*>(extra);
+  } else {
+    problem.timeline = extra;
+  }
   const tessera::Status status = run_prefill(*entry, problem, blocks, static_cast<cudaStream_t>(stream));
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.text().c_str());

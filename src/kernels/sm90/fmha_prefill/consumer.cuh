@@ -9,10 +9,11 @@ namespace tessera::sm90 {
 template <class Tag>
 struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
-  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
+  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles,
+      Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
-  using Base::weigh, Base::multiply, Base::close_rows, Base::continues, Base::output;
+  using Base::weigh, Base::weigh_plain, Base::multiply, Base::close_rows, Base::continues, Base::output;
   using typename Base::Fragments, typename Base::Layout, typename Base::Position;
 
   __device__ __forceinline__ void consume(int warpgroup) const { Base::consume_with(*this, warpgroup); }
@@ -110,36 +111,67 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
   }
 
-  // One granule after the other; the other warpgroups multiply while this one computes weights.
+  // One granule after the other; the other warpgroups multiply while this one computes weights. The inner loop has
+  // nothing in it that only some granules need: every instruction there costs the tensor cores time.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+    const int first_masked = uniform(key_limit(query.first_row) / kTileKeys);
     const bool leader = thread() == 0;  // speaks for the warpgroup
-    k_ring().wait_full(at);             // producer: K_0
+    int j = 0;
+    int end = 0;  // of the chunk's plain granules that follow granule j
+    bool exact = true;
+    k_ring().wait_full(at);  // producer: K_0
 #pragma unroll 1
-    for (int j = 0;; ++j) {
-      weigh(f, warpgroup, j, query.first_row, first_masked, at);
-      const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
-      const int chunk = j / kChunkTiles;
-      const bool chunk_ends = (j + 1) % kChunkTiles == 0 || j + 1 == tiles;
-      if (chunk_ends && continues(chunk)) {
-        const FarChain far = fetch_far(warpgroup);
-        multiply(f, warpgroup, j, tiles, at, leader);
-        close_rows(f);
-        chain_chunk(f, far, warpgroup);
-      } else {
-        multiply(f, warpgroup, j, tiles, at, leader);
-        if (chunk_ends) {
-          close_rows(f);
+    while (true) {
+      if (j == end) {
+        const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
+        end = uniform(min(min((j / kChunkTiles + 1) * kChunkTiles, tiles), max(first_masked, j + 1)));
+      }
+      weigh(f, warpgroup, j, exact, query.first_row, first_masked, at);
+      bool weighed = true;
+#pragma unroll 1
+      while (j + 1 < end) {
+        multiply(f, warpgroup, j % kChunkTiles == 0, false, at, leader);
+        at.advance();
+        ++j;
+        if (!weigh_plain(f, warpgroup, at)) {
+          weighed = false;
+          break;
         }
       }
-      if (chunk_ends) {
-        store_chunk(f, warpgroup, chunk, j + 1 == tiles);
-        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+      if (!weighed) {
+        exact = true;
+        continue;
       }
+      const bool last = end == Base::own_granules(warpgroup, Base::round_of(at));
+      multiply_last(f, warpgroup, j, last, at, leader);
       at.advance();
-      if (j + 1 == tiles) {
+      if (last) {
         break;
       }
+      ++j;
+      exact = j % kChunkTiles == 0;
+    }
+  }
+  // P V of granule j, which may be the last one of its chunk, and R8.
+  __device__ __forceinline__ void multiply_last(Fragments& f, int warpgroup, int j, bool last, const Position& at,
+                                                bool leader) const {
+    const int chunk = j / kChunkTiles;
+    const bool fresh = j % kChunkTiles == 0;
+    const bool chunk_ends = last || (j + 1) % kChunkTiles == 0;
+    if (chunk_ends && continues(chunk)) {
+      const FarChain far = fetch_far(warpgroup);
+      multiply(f, warpgroup, fresh, last, at, leader);
+      close_rows(f);
+      chain_chunk(f, far, warpgroup);
+    } else {
+      multiply(f, warpgroup, fresh, last, at, leader);
+      if (chunk_ends) {
+        close_rows(f);
+      }
+    }
+    if (chunk_ends) {
+      store_chunk(f, warpgroup, chunk, last);
+      stamp<Tag>(*this, warpgroup, Event::kChunkDone);
     }
   }
 

@@ -22,7 +22,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   static constexpr int kScores = kTileKeys / 2;  // fp32 per thread of S (64, kTileKeys)
   static constexpr int kOutputs = kDim / 2;      // fp32 per thread of O (64, kDim)
   // A chunk without end is a chunk no sequence fills.
-  static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 30;
+  static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 20;
   // Named barrier 1 + w is warpgroup w alone.
   static constexpr uint32_t kOwnBarrier = 1;
 
@@ -109,11 +109,18 @@ struct PrefillGranules : PrefillCommon<Tag> {
     if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
-      const int limit[kRowsPerThread] = {key_limit(first_row + own_row(t)) - first_key,
-                                         key_limit(first_row + own_row(t) + 8) - first_key};
 #pragma unroll
-      for (int i = 0; i < kScores; ++i) {
-        f.s[i] = i / 4 * 8 + i % 2 < limit[i / 2 % 2] ? f.s[i] : minus_infinity();
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        // Of a row a thread holds two of every eight keys, ascending: those that are seen come first. Bits, because
+        // ptxas has them seven at a time.
+        const int limit = max(0, key_limit(first_row + own_row(t) + 8 * h) - first_key);
+        const int seen = limit / 8 * 2 + min(limit % 8, 2);
+        const uint32_t bits = seen >= 32 ? 0xffffffffU : (1U << seen) - 1U;
+#pragma unroll
+        for (int i = 0; i < kScores / 2; ++i) {
+          float& s = f.s[i / 2 * 4 + 2 * h + i % 2];
+          s = (bits >> i & 1U) != 0 ? s : minus_infinity();
+        }
       }
     }
   }
@@ -125,37 +132,52 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
-  // S, softmax and P of granule j. In the first granule of a chunk R3 is followed literally. Elsewhere the weights are computed with the maximum so far, and only if their
-  // sums do not prove that R3 keeps it, S is computed once more: almost no granule looks for a maximum.
-  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
+  // S of a granule, complete.
+  __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at) const {
+    start_scores(f, warpgroup, uniform(at.stage()));
+    stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
+    v_ring().wait_full(at);  // producer: V_j, which came with K_j
+    wgmma_wait<0>();
+    pin_registers(f.s);
+    stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+  }
+
+  // S, softmax and P of granule j. With `exact` R3 is followed literally, as in the first granule of a chunk. Elsewhere
+  // the weights are computed with the maximum so far, and only if their sums do not prove that R3 keeps it, S is
+  // computed once more: almost no granule looks for a maximum.
+  __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, bool exact, int first_row, int first_masked,
                                         const Position& at) const {
-    bool redo = false;
     float rescale[kRowsPerThread];
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      start_scores(f, warpgroup, uniform(at.stage()));
-      stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
-      const bool exact = redo || !kNumbers.lazy_max || j % kChunkTiles == 0;
-      v_ring().wait_full(at);  // producer: V_j, which came with K_j
-      wgmma_wait<0>();
-      pin_registers(f.s);
-      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+      compute_scores(f, warpgroup, at);
+      mask(f, j, first_row, first_masked);
       rescale[0] = rescale[1] = 1.0F;
-      if (exact || j >= first_masked) {
-        mask(f, j, first_row, first_masked);
-        if (exact && move(f, j, rescale)) {
-          rescale_output(f.o, rescale);
-        }
+      if (exact && move(f, j, rescale)) {
+        rescale_output(f.o, rescale);
       }
       sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
         break;
       }
-      redo = true;
+      exact = true;
     }
     add_sums(f.rows, rescale, sums);
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
+  // The same for a granule that is neither the first one of its chunk nor masked. False, with nothing changed, where it
+  // has to be weighed exactly.
+  __device__ __forceinline__ bool weigh_plain(Fragments& f, int warpgroup, const Position& at) const {
+    compute_scores(f, warpgroup, at);
+    const GranuleSums sums = weigh_and_round<kElement, true>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+      return false;
+    }
+    const float keep[kRowsPerThread] = {1.0F, 1.0F};
+    add_sums(f.rows, keep, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+    return true;
   }
 
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
@@ -163,18 +185,19 @@ struct PrefillGranules : PrefillCommon<Tag> {
     q_ring(warpgroup).release(RingPosition<1>{});
   }
 
-  // P V of granule j. In its shadow: the stages of K are let go and waited for.
-  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, int j, int tiles, const Position& at,
+  // P V of a granule, `fresh` if it is the first one of its chunk. In its shadow: K is let go, and Q after the `last`
+  // one of the tile; else the next K is waited for.
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool last, const Position& at,
                                            bool leader) const {
-    start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
+    start_output(f, uniform(at.stage()), fresh);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);
-      if (kEarlyQuery && j + 1 == tiles) {
+      if (kEarlyQuery && last) {
         release_query(warpgroup);
       }
     }
-    if (j + 1 < tiles) {
+    if (!last) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
     }
     wgmma_wait<0>();

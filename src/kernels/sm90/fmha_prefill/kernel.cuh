@@ -12,6 +12,12 @@
 
 namespace tessera::sm90 {
 
+// Which consumer a kernel has; benchmarks bring their own (tests/sm90/bench).
+template <class Tag>
+struct ConsumerOf {
+  using Type = std::conditional_t<Tag::kSchedule.ragged, RaggedConsumer<Tag>, OrdinaryConsumer<Tag>>;
+};
+
 // Grid: at most one block per multiprocessor, each walking over query tiles.
 template <class Tag>
 __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
@@ -62,7 +68,7 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     }
   } else {
     take_registers<kSchedule.consumer_registers>();
-    using Consumer = std::conditional_t<kSchedule.ragged, RaggedConsumer<Tag>, OrdinaryConsumer<Tag>>;
+    using Consumer = typename ConsumerOf<Tag>::Type;
     Consumer{common}.consume(warpgroup - 1);
   }
 }
