@@ -189,7 +189,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     k_ring().wait_full(at);             // producer: K_0
     start_scores(f, opaque(warpgroup), uniform(at.stage()));
     wgmma_wait<0>();
-    weigh_exactly(f, 0, query.first_row, first_masked);
+    weigh_exactly<true>(f, 0, query.first_row, first_masked);
     if (leader) {
       k_ring().release(at);
     }
@@ -245,16 +245,20 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     }
   }
 
-  // R2 to R4 and R7 for granule j, to the letter. Where the maximum moves, O follows once the P V in flight has
-  // finished.
+  // R2 to R4 and R7 for granule j, to the letter. kFresh: the first one of its chunk, which has no O to rescale;
+  // otherwise the P V in flight is waited for.
+  template <bool kFresh>
   __device__ __forceinline__ void weigh_exactly(Fragments& f, int j, int first_row, int first_masked) const {
     float rescale[kRowsPerThread];
     pin_registers(f.s);
     mask(f, j, first_row, first_masked);
-    if (move(f, j, rescale)) {
-      wgmma_wait<0>();
+    const bool moves = move(f, j, rescale);
+    if constexpr (!kFresh) {
+      wgmma_wait<0>();  // all warps or none: `moves` is of one warp
       pin_registers(f.o);
-      rescale_output(f.o, rescale);
+      if (moves) {
+        rescale_output(f.o, rescale);
+      }
     }
     add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
   }
@@ -262,19 +266,23 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // Weights of granule j while P V of granule j - 1 is in flight. See `weigh`.
   __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                               const Position& at) const {
-    const bool exact = !Base::kNumbers.lazy_max || j >= first_masked || j % kChunkTiles == 0;
-    if (exact) {
-      weigh_exactly(f, j, first_row, first_masked);
+    if (j % kChunkTiles == 0) {
+      weigh_exactly<true>(f, j, first_row, first_masked);
+      return;
+    }
+    if constexpr (!Base::kNumbers.lazy_max) {
+      weigh_exactly<false>(f, j, first_row, first_masked);
       return;
     }
     pin_registers(f.s);
+    mask(f, j, first_row, first_masked);
     const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
     if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
       wgmma_wait<0>();
       pin_registers(f.o);
       start_scores(f, opaque(warpgroup), uniform(at.stage()));
       wgmma_wait<0>();
-      weigh_exactly(f, j, first_row, first_masked);
+      weigh_exactly<false>(f, j, first_row, first_masked);
       return;
     }
     const float keep[kRowsPerThread] = {1.0F, 1.0F};

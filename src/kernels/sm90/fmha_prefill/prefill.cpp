@@ -11,7 +11,9 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr int64_t kScratchAlignment = 16;
-constexpr size_t kCounterBytes = 16;  // the tile counter, padded to the alignment of what follows
+constexpr size_t kCounterBytes = 16;  // the tile counter
+// What follows it starts on a line of the L2 cache: else each access of a warp would touch one line more.
+constexpr size_t kLineBytes = 128;
 
 // What decides on the accumulators: the keys of a row and the head dim of the kernel.
 int64_t most_keys(const PrefillProblem& problem) {
@@ -127,8 +129,8 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
 }  // namespace
 
 size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
-  return kCounterBytes + chain_bytes(problem, multiprocessors) + superchunk_bytes(problem, multiprocessors) +
-         (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
+  return kCounterBytes + kLineBytes + chain_bytes(problem, multiprocessors) +
+         superchunk_bytes(problem, multiprocessors) + (problem.ragged.wanted ? tile_prefix_bytes(problem) : 0);
 }
 
 PrefillArguments common_arguments(const PrefillEntry& entry, const PrefillProblem& problem, int multiprocessors) {
@@ -148,7 +150,8 @@ PrefillArguments common_arguments(const PrefillEntry& entry, const PrefillProble
   a.unnormalized = problem.unnormalized;
   a.timeline = static_cast<uint2*>(problem.timeline);
   a.tile_counter = static_cast<int*>(problem.scratch);
-  uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
+  uint8_t* const counter_end = static_cast<uint8_t*>(problem.scratch) + kCounterBytes;
+  uint8_t* const accumulators = counter_end + (kLineBytes - reinterpret_cast<uintptr_t>(counter_end) % kLineBytes);
   a.chains = reinterpret_cast<float4*>(accumulators);
   a.superchunks = reinterpret_cast<float4*>(accumulators + chain_bytes(problem, multiprocessors));
   a.ragged.tile_prefix = reinterpret_cast<int32_t*>(accumulators + chain_bytes(problem, multiprocessors) +
@@ -208,7 +211,8 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
                   fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
-  const int64_t section = std::max(kSectionHeads, kSectionBytes / kv_head_bytes) * a.group;
+  // Without a mask all tiles are equally long and need no other heads to balance with: one K/V head after the other.
+  const int64_t section = (entry.causal ? std::max(kSectionHeads, kSectionBytes / kv_head_bytes) : 1) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
   // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
   const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;

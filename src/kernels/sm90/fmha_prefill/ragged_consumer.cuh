@@ -175,7 +175,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     uint32_t kind = kind_of(warpgroup, j, at);
     Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
     wgmma_wait<0>();
-    weigh_exactly(f, warpgroup, j, kind, at);
+    weigh_exactly<true>(f, warpgroup, j, kind, at);
     release_keys(warpgroup, kind, at);
     round_weights<kElement>(f.s, f.p);
 #pragma unroll 1
@@ -231,6 +231,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     }
   }
   // As weigh_exactly() and weigh_ahead() of ordinary wide consumers.
+  template <bool kFresh>
   __device__ __forceinline__ void weigh_exactly(Fragments& f, int warpgroup, int j, uint32_t kind,
                                                 const Position& at) const {
     float rescale[kRowsPerThread];
@@ -238,17 +239,24 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     if ((kind & kMasked) != 0) {
       mask(f, warpgroup, j, kind, at);
     }
-    if (move(f, kind, rescale)) {
-      wgmma_wait<0>();
+    const bool moves = move(f, kind, rescale);
+    if constexpr (!kFresh) {
+      wgmma_wait<0>();  // all warps or none: `moves` is of one warp
       pin_registers(f.o);
-      rescale_output(f.o, rescale);
+      if (moves) {
+        rescale_output(f.o, rescale);
+      }
     }
     add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
   }
   __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, uint32_t kind,
                                               const Position& at) const {
-    if ((kind & kExact) != 0) {
-      weigh_exactly(f, warpgroup, j, kind, at);
+    if ((kind & RaggedConsumer::kFresh) != 0) {
+      weigh_exactly<true>(f, warpgroup, j, kind, at);
+      return;
+    }
+    if ((kind & kChanged) != 0) {
+      weigh_exactly<false>(f, warpgroup, j, kind, at);
       return;
     }
     pin_registers(f.s);
@@ -261,7 +269,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       pin_registers(f.o);
       Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
       wgmma_wait<0>();
-      weigh_exactly(f, warpgroup, j, kind, at);
+      weigh_exactly<false>(f, warpgroup, j, kind, at);
       return;
     }
     const float keep[kRowsPerThread] = {1.0F, 1.0F};
