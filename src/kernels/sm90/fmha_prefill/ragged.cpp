@@ -100,8 +100,10 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   to.tile_prefix = lengths_differ(r) ? tile_prefix : nullptr;
   to.batch = static_cast<int32_t>(r.batch);
   to.query_tiles = static_cast<int32_t>(query_tiles);
-  to.section_heads = kSectionHeads;
-  to.section_keys = kSectionBytes / ((problem.q.dims + problem.v.dims) * kElementBytes);
+  // As in run_prefill(): without a mask one K/V head after the other.
+  const bool masked = problem.causal || r.window_left >= 0 || r.window_right >= 0 || r.compress_ratio != 0;
+  to.section_heads = masked ? kSectionHeads : 1;
+  to.section_keys = masked ? kSectionBytes / ((problem.q.dims + problem.v.dims) * kElementBytes) : 0;
   to.fast_finish = !needs_general_finish(problem);
   to.natural = r.softcap != 0.0F || r.alibi_slopes != nullptr;
   to.softmax_scale = problem.softmax_scale;
