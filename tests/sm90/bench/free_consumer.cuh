@@ -184,7 +184,7 @@ struct FreeWideConsumer : PrefillWideConsumer<Tag> {
     Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
     wgmma_wait<0>();
     if constexpr (kMax == FreeMax::kProved) {
-      Base::weigh_exactly(f, 0, query.first_row, first_masked);
+      Base::template weigh_exactly<true>(f, 0, query.first_row, first_masked);
     } else {
       weigh_exact(f, 0, query.first_row, first_masked);
     }
