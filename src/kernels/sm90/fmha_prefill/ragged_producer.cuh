@@ -54,29 +54,45 @@ struct RaggedProducer : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- K and V
 
+  // Where the lane's box of keys of a granule lies. The table is read a granule ahead: its latency then passes while
+  // the stages before are waited for, as long as nobody looks at the entry.
+  struct Place {
+    int key;    // the first one of the box
+    int row;    // of its tensor or page
+    int entry;  // page, or sequence; of the table as it is
+    bool any;   // whether rows see a key of it
+  };
+  __device__ __forceinline__ Place place_of(RaggedSlot slot, int j) const {
+    const RaggedArguments& r = args.ragged;
+    Place place{j * kTileKeys + own_key(), 0, 0, false};
+    if (!has_box()) {
+      return place;
+    }
+    place.any =
+        slot.get(RaggedSlot::kFirstKey) < place.key + (1 << r.box_shift) && place.key < slot.get(RaggedSlot::kLastKey);
+    if (r.page_table == nullptr) {
+      place.row = slot.get(RaggedSlot::kKeyOrigin) + place.key;
+      place.entry = r.cu_seqlens_k != nullptr ? 0 : slot.get(RaggedSlot::kBatch);
+    } else if (place.any) {
+      const int page = place.key / r.page_size;
+      place.row = place.key - page * r.page_size;
+      place.entry = r.page_table[slot.get(RaggedSlot::kBatch) * r.page_table_stride + page];
+    }
+    return place;
+  }
+
   // What a lane fetches of a granule: its box of keys, in K and in V.
   struct Box {
     ClippedBox at;
     int page;     // or sequence
     bool absent;  // keys that rows see, but whose page the pool does not have
   };
-  // `key`: the first one of the lane's box.
-  __device__ __forceinline__ Box box_of(RaggedSlot slot, int key) const {
+  __device__ __forceinline__ Box box_of(RaggedSlot slot, const Place& place) const {
     const RaggedArguments& r = args.ragged;
-    const int box = 1 << r.box_shift;
-    const int lead = slot.get(RaggedSlot::kFirstKey) - key;
-    const int stop = slot.get(RaggedSlot::kLastKey) - key;
-    if (r.page_table == nullptr) {
-      return {clip_box(slot.get(RaggedSlot::kKeyOrigin) + key, lead, stop, box),
-              r.cu_seqlens_k != nullptr ? 0 : slot.get(RaggedSlot::kBatch), false};
-    }
-    if (lead >= box || stop <= 0) {
-      return {clip_box(0, box, 0, box), 0, false};
-    }
-    const int entry = key / r.page_size;
-    const int page = r.page_table[slot.get(RaggedSlot::kBatch) * r.page_table_stride + entry];
-    const bool absent = page < 0 || page >= r.num_pages;
-    return {clip_box(key - entry * r.page_size, lead, absent ? 0 : stop, box), absent ? 0 : page, absent};
+    const bool absent = r.page_table != nullptr && place.any && (place.entry < 0 || place.entry >= r.num_pages);
+    const int stop = place.any && !absent ? slot.get(RaggedSlot::kLastKey) - place.key : 0;
+    return {clip_box(place.row, slot.get(RaggedSlot::kFirstKey) - place.key, stop, 1 << r.box_shift),
+            absent ? 0 : place.entry, absent};
   }
 
   __device__ __forceinline__ void load_panels(const CUtensorMap* end, const CUtensorMap* begin, uint32_t barrier,
@@ -129,15 +145,6 @@ struct RaggedProducer : PrefillCommon<Tag> {
   __device__ __forceinline__ bool has_box() const {
     return own_key() < kTileKeys;
   }
-  // The lane's box of granule j; those of the next granule are looked up while its stage is not waited for yet.
-  __device__ __forceinline__ Box look_up(RaggedSlot slot, int j) const {
-    Box box{};
-    if (has_box()) {
-      box = box_of(slot, j * kTileKeys + own_key());
-    }
-    return box;
-  }
-
   __device__ __forceinline__ void produce_keys() const {
     TilePosition tile_at;
     Position at;  // K and V advance together
@@ -146,13 +153,16 @@ struct RaggedProducer : PrefillCommon<Tag> {
       const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
       const int first = slot.get(RaggedSlot::kFirstGranule);
       const int end = slot.get(RaggedSlot::kEndGranule);
-      if (first >= end && lane() == 0) {
-        barrier_arrive(Base::taken());
-      }
+      Place place{};
       Box box{};
-      if (Layout::kWide && first < end) {  // consumers of a wide O multiply with K of the next granule first
-        box = look_up(slot, first);
-        fetch_keys(box, at, head_kv);
+      if (first < end) {
+        place = place_of(slot, first);
+        if constexpr (Layout::kWide) {  // consumers of a wide O multiply with K of the next granule first
+          box = box_of(slot, place);
+          fetch_keys(box, at, head_kv);
+        }
+      } else if (lane() == 0) {
+        barrier_arrive(Base::taken());
       }
 #pragma unroll 1
       for (int j = first; j < end; ++j, at.advance()) {
@@ -162,13 +172,16 @@ struct RaggedProducer : PrefillCommon<Tag> {
         if constexpr (Layout::kWide) {
           const Box current = box;
           if (j + 1 < end) {
-            box = look_up(slot, j + 1);
+            box = box_of(slot, place_of(slot, j + 1));
             fetch_keys(box, at.next(), head_kv);
           }
           fetch_values(current, at, head_kv);
         } else {
-          box = look_up(slot, j);
+          box = box_of(slot, place);
           fetch_keys(box, at, head_kv);
+          if (j + 1 < end) {
+            place = place_of(slot, j + 1);
+          }
           fetch_values(box, at, head_kv);
         }
       }
