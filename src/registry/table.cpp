@@ -7,6 +7,7 @@
 #include "registry/registry.h"
 #if defined(TESSERA_WITH_CUDA)
 #include "registry/sm80_rows.h"
+#include "registry/sm90_decode_rows.h"
 #include "registry/sm90_rows.h"
 #endif
 
@@ -76,6 +77,7 @@ bool always() {
 
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
+    kSm90Decode,
     kSm90Prefill,
     kSm90Ragged,
     kSm80Fmha,

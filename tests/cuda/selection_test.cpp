@@ -38,7 +38,7 @@ using CudaSelection = CudaTest;
 TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(problem(512, 512)), "sm90_fmha_prefill");
   EXPECT_EQ(chosen(problem(64, 4096)), "sm90_fmha_prefill");
-  EXPECT_EQ(chosen(problem(1, 4096)), "sm80_fmha") << "the heads of a group share K and V";
+  EXPECT_EQ(chosen(problem(1, 4096)), "sm90_fmha_decode");
   tessera_fmha_params softcap = problem(512, 512);
   softcap.softcap = 20.0F;
   EXPECT_EQ(chosen(softcap), "sm90_fmha_ragged");

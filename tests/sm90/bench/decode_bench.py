@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Times the decode kernels beside torch's cuDNN attention in one process: microseconds and GB/s of K and V.
 
-    decode_bench.py SHIM.so [--json FILE] [--chunks 512,1024,2048] [--clusters 1,2,4,8] [--repeats N] [--small]
+    decode_bench.py SHIM.so [--json FILE] [--variants 101,201,...] [--shapes 1x1024,...] [--repeats N]
 
 One query token, 32/8 heads, head dim 128, bf16. Each kernel runs from a CUDA graph. Cold: 256 MiB of other memory are
 read before every call; warm: the calls follow each other. `empty` is what the same method says of a kernel that does
-nothing, `read only` of one that reads K and V and does nothing else. Chunk lengths other than the contract's are not its bits.
+nothing, `read only` of one that reads K and V and does nothing else. A variant is 100 x granules that a block scores at
+a time + blocks per unit; negative: rows copied one by one.
 """
 
 import argparse
@@ -22,10 +23,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from gpu_timing import smi  # noqa: E402
 
 HEADS_Q, HEADS_KV, DIM = 32, 8, 128
+CHUNK = 2048
 RAGGED = [256 * (i % 32) + 37 * i + 100 for i in range(64)]  # 64 lengths of 100 to about 10 k
 
 
 def graph_of(call):
+    torch.cuda.synchronize()  # the inputs are there before another stream reads them
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -70,18 +73,18 @@ class Shim:
         self.read = library.tessera_bench_read
         self.clusters = library.tessera_bench_decode_clusters
 
-    def runner(self, chunk, cluster, q, k, v, lengths):
+    def runner(self, variant, q, k, v, lengths):
         batch, seqlen = k.shape[:2]
         shape = (batch, seqlen, HEADS_Q, HEADS_KV)
         out = torch.full_like(q, float("nan"))
-        scratch = torch.zeros(self.scratch_bytes(chunk, cluster, *shape), device="cuda", dtype=torch.uint8)
+        scratch = torch.zeros(self.scratch_bytes(CHUNK, variant, *shape), device="cuda", dtype=torch.uint8)
         pointer = lambda t: ctypes.c_void_p(0 if t is None else t.data_ptr())
 
         def call():
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            if self.call(chunk, cluster, *shape, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lengths),
+            if self.call(CHUNK, variant, *shape, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lengths),
                          pointer(scratch), stream) != 0:
-                raise RuntimeError((chunk, cluster))
+                raise RuntimeError(variant)
 
         return graph_of(call), (out, scratch)
 
@@ -112,21 +115,19 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shim")
     parser.add_argument("--json")
-    parser.add_argument("--chunks", default="512,1024,2048")
-    parser.add_argument("--clusters", default="1,2,4,8,-1,-4,-8", help="negative: rows copied one by one")
+    parser.add_argument("--variants", default="101,201,202,204,404,108,208,-101,-201,-202,-204,-108")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--commit", default="")
     parser.add_argument("--shapes", default="1x1024,1x2048,1x4096,1x32768,8x4096,64x4096,8x32768,ragged")
     options = parser.parse_args()
     torch.manual_seed(1)
     shim = Shim(options.shim)
-    chunks = [int(c) for c in options.chunks.split(",")]
-    clusters = [int(c) for c in options.clusters.split(",")]
+    variants = [int(c) for c in options.variants.split(",")]
     driver, limit, clock = smi("driver_version,power.limit,clocks.sm")
     record = {"gpu": torch.cuda.get_device_name(0), "driver": driver, "power_limit_w": limit, "sm_mhz": clock,
               "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "commit": options.commit,
               "method": f"CUDA graph replays between events, median of {options.repeats}, all kernels interleaved",
-              "resident_clusters": {n: shim.clusters(chunks[-1], n) for n in clusters}, "rows": []}
+              "resident_clusters": {n: shim.clusters(CHUNK, n) for n in variants}, "rows": []}
     print(record)
     cache = torch.empty(64 << 20, device="cuda", dtype=torch.float32)
     sink = torch.empty((), device="cuda")
@@ -152,17 +153,14 @@ def main():
             call()
             reference = out[0].transpose(1, 2).float()
         errors = []
-        for chunk in chunks:
-            for cluster in clusters:
-                if cluster < 0 and chunk != 2048:
-                    continue
-                replay, owned = shim.runner(chunk, cluster, q, k, v, lengths)
-                names.append(f"C{chunk} n{abs(cluster)}" + (" rows" if cluster < 0 else ""))
-                runs.append(replay)
-                keep.append(owned)
-                if reference is not None:
-                    replay()
-                    errors.append(((owned[0].float() - reference).norm() / reference.norm()).item())
+        for variant in variants:
+            replay, owned = shim.runner(variant, q, k, v, lengths)
+            names.append(f"n{abs(variant) % 100} own {abs(variant) // 100}" + (" rows" if variant < 0 else ""))
+            runs.append(replay)
+            keep.append(owned)
+            if reference is not None:
+                replay()
+                errors.append(((owned[0].float() - reference).norm() / reference.norm()).item())
         cold = time_calls(runs, options.repeats, flush)
         warm = time_calls(runs, options.repeats, None)
         print(f"{shape}: {gigabytes * 1e3:.1f} MB, largest difference to cuDNN {max(errors, default=0):.1e}")

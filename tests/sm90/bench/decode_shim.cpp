@@ -9,11 +9,11 @@ namespace {
 
 using namespace tessera::sm90;  // NOLINT(google-build-using-namespace): a tool's only file
 
-// A negative cluster names the kernel that copies row by row.
+// `cluster`: blocks per unit + 100 x granules that each scores at a time; negative: the kernel that copies row by row.
 const DecodeEntry* find(int chunk_keys, int cluster) {
   static const std::vector<DecodeEntry> entries = decode_variants();
   for (const DecodeEntry& entry : entries) {
-    if (entry.chunk_keys == chunk_keys && (entry.paged ? -entry.cluster : entry.cluster) == cluster) {
+    if (entry.chunk_keys == chunk_keys && (entry.cluster + 100 * entry.own) * (entry.paged ? -1 : 1) == cluster) {
       return &entry;
     }
   }

@@ -1,4 +1,4 @@
-// Decode kernels that price rule R0: other chunk lengths (not the contract's bits) and cluster sizes.
+// Decode kernels of every cluster size and number of granules at a time, for decode_bench.py.
 #include "kernels/sm90/fmha_decode/launch.cuh"
 #include "tests/sm90/bench/decode_variants.h"
 
@@ -29,19 +29,11 @@ __global__ void __launch_bounds__(kReadThreads) read_only(const uint4* k, const 
   }
 }
 
-template <int kChunk, int kCluster, bool kPaged = false>
+template <int kCluster, int kOwn, bool kPaged = false>
 struct Variant {
-  static constexpr DecodeNumbers kNumbers{128, true, kChunk};
-  static constexpr DecodeSchedule kSchedule{8, kCluster, kPaged};
+  static constexpr DecodeNumbers kNumbers{128, true, 2048};
+  static constexpr DecodeSchedule kSchedule{8, kCluster, kOwn, kPaged};
 };
-
-template <int kChunk>
-void add(std::vector<DecodeEntry>& entries) {
-  entries.push_back(decode_entry<Variant<kChunk, 1>>("variant"));
-  entries.push_back(decode_entry<Variant<kChunk, 2>>("variant"));
-  entries.push_back(decode_entry<Variant<kChunk, 4>>("variant"));
-  entries.push_back(decode_entry<Variant<kChunk, 8>>("variant"));
-}
 
 }  // namespace
 
@@ -54,12 +46,18 @@ cudaError_t launch_read_only(const void* k, const void* v, int64_t bytes, int* s
 
 std::vector<DecodeEntry> decode_variants() {
   std::vector<DecodeEntry> entries;
-  add<512>(entries);
-  add<1024>(entries);
-  add<2048>(entries);
-  entries.push_back(decode_entry<Variant<2048, 1, true>>("rows"));
-  entries.push_back(decode_entry<Variant<2048, 4, true>>("rows"));
-  entries.push_back(decode_entry<Variant<2048, 8, true>>("rows"));
+  entries.push_back(decode_entry<Variant<1, 1>>("variant"));
+  entries.push_back(decode_entry<Variant<1, 2>>("variant"));
+  entries.push_back(decode_entry<Variant<2, 2>>("variant"));
+  entries.push_back(decode_entry<Variant<4, 2>>("variant"));
+  entries.push_back(decode_entry<Variant<4, 4>>("variant"));
+  entries.push_back(decode_entry<Variant<8, 1>>("variant"));
+  entries.push_back(decode_entry<Variant<8, 2>>("variant"));
+  entries.push_back(decode_entry<Variant<1, 1, true>>("rows"));
+  entries.push_back(decode_entry<Variant<1, 2, true>>("rows"));
+  entries.push_back(decode_entry<Variant<2, 2, true>>("rows"));
+  entries.push_back(decode_entry<Variant<4, 2, true>>("rows"));
+  entries.push_back(decode_entry<Variant<8, 1, true>>("rows"));
   return entries;
 }
 

@@ -20,19 +20,19 @@ int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 struct Scratch {
-  size_t counters, rows, outputs;  // bytes
+  size_t counters, states;  // bytes
 };
 
-int64_t most_units(const DecodeEntry& entry, const DecodeProblem& p) {
-  return p.q.batch * p.k.heads * std::max<int64_t>(1, ceil_div(p.seqlen_k, entry.chunk_keys));
+int64_t row_tiles(const DecodeProblem& p, int rows) {
+  return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
 Scratch scratch_of(const DecodeEntry& entry, const DecodeProblem& p) {
   const int64_t groups = entry.head_dim / kDecodeColumnGroup;
-  const int64_t parts = most_units(entry, p) * groups * entry.rows / 8;
-  constexpr int64_t kFloat4 = 16;
-  return {static_cast<size_t>(ceil_div(p.q.batch * p.k.heads * groups * 4, kScratchAlignment) * kScratchAlignment),
-          static_cast<size_t>(parts * 4 * kFloat4), static_cast<size_t>(parts * 32 * kFloat4)};
+  const int64_t counters = p.q.batch * p.k.heads * row_tiles(p, entry.rows) * groups + 1;  // and the one of units
+  const int64_t parts = most_units(p, entry.rows) * groups * entry.rows / 8;
+  return {static_cast<size_t>(ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment),
+          static_cast<size_t>(parts) * kDecodeStatePieces * sizeof(float4)};
 }
 
 Status refuse(Code code, std::string text) {
@@ -44,9 +44,9 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kUnsupported, fmt::format("{}: got another dtype than this kernel's", entry.name));
   }
   for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
-    if (t->dims != entry.head_dim) {
-      return refuse(Code::kUnsupported,
-                    fmt::format("{}: got head_dim {}; allowed {}", entry.name, t->dims, entry.head_dim));
+    if (t->dims < 1 || t->dims > entry.head_dim || t->dims % 8 != 0 || t->dims != p.q.dims) {
+      return refuse(Code::kUnsupported, fmt::format("{}: got head_dim {}; allowed one multiple of 8 up to {} for all",
+                                                    entry.name, t->dims, entry.head_dim));
     }
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
@@ -61,10 +61,6 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kInvalidArgument,
                   fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
   }
-  if (p.q.tokens * (p.q.heads / p.k.heads) > entry.rows) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got {} query tokens with groups of {} heads; allowed {} rows",
-                                                  entry.name, p.q.tokens, p.q.heads / p.k.heads, entry.rows));
-  }
   const auto misaligned = [](const TensorView& t) {
     return reinterpret_cast<uintptr_t>(t.data) % kRowBytes != 0 || t.stride_batch * 2 % kRowBytes != 0 ||
            t.stride_token * 2 % kRowBytes != 0 || t.stride_head * 2 % kRowBytes != 0;
@@ -75,9 +71,9 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
         fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
-  if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(entry, p) > kLongest) {
+  if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(p, entry.rows) > kLongest) {
     return refuse(Code::kUnsupported, fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
-                                                  most_units(entry, p), kLongest));
+                                                  most_units(p, entry.rows), kLongest));
   }
   if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
     return refuse(Code::kInvalidArgument,
@@ -93,21 +89,29 @@ Status device_error(const DecodeEntry& entry, cudaError_t error) {
 
 }  // namespace
 
+int64_t most_units(const DecodeProblem& p, int rows) {
+  int64_t chunks = std::max<int64_t>(1, ceil_div(p.seqlen_k, kChunkKeys));
+  if (p.window_left >= 0) {
+    chunks = std::min(chunks, std::min(p.window_left, p.seqlen_k) / kChunkKeys + p.q.tokens / kChunkKeys + 3);
+  }
+  return p.q.batch * p.k.heads * row_tiles(p, rows) * chunks;
+}
+
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
   const Scratch bytes = scratch_of(entry, problem);
-  return bytes.counters + bytes.rows + bytes.outputs;
+  return bytes.counters + bytes.states;
 }
 
 Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int clusters, cudaStream_t stream) {
   TESSERA_RETURN_IF_ERROR(check(entry, problem));
+  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
+    return {};  // no row to write
+  }
   const Scratch bytes = scratch_of(entry, problem);
   if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
     return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
                                                         "{}-byte aligned",
                                                         decode_scratch_bytes(entry, problem), kScratchAlignment));
-  }
-  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
-    return {};  // no row to write
   }
   DecodeArguments a{};
   if (entry.paged) {
@@ -118,17 +122,17 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int cl
     a.page_table = problem.page_table;
     a.page_table_stride = problem.page_table_stride;
     a.num_pages = problem.k.batch;
-    a.page_size = static_cast<int>(problem.k.tokens);
+    a.page_size = Divisor::of(static_cast<uint32_t>(problem.k.tokens));
   } else {
     // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
     TensorView k = problem.k;
     TensorView v = problem.v;
     k.tokens = v.tokens = std::max<int64_t>(k.tokens, 1);
-    const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, kDecodeGranule);
+    const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, entry.granule_keys);
     if (!k_map.ok()) {
       return k_map.status();
     }
-    const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, kDecodeGranule, entry.value_box_dims);
+    const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, entry.granule_keys, entry.value_box_dims);
     if (!v_map.ok()) {
       return v_map.status();
     }
@@ -136,30 +140,46 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int cl
     a.v_map = v_map.value();
   }
   a.q = static_cast<const uint16_t*>(problem.q.data);
-  a.o = static_cast<uint16_t*>(const_cast<void*>(problem.o.data));
+  a.o = const_cast<void*>(problem.o.data);
   a.q_strides = {problem.q.stride_batch, problem.q.stride_token, problem.q.stride_head};
   a.o_strides = {problem.o.stride_batch, problem.o.stride_token, problem.o.stride_head};
   a.lse = problem.lse;
+  a.row_max = problem.row_max;
+  a.row_sum = problem.row_sum;
+  a.sinks = problem.sinks;
+  a.wide_output = problem.wide_output ? 1 : 0;
+  a.unnormalized = problem.unnormalized ? 1 : 0;
   a.seqlens_k = problem.seqlens_k;
   a.batch = static_cast<int>(problem.q.batch);
-  a.heads_kv = static_cast<int>(problem.k.heads);
-  a.group = static_cast<int>(problem.q.heads / problem.k.heads);
+  a.dims = static_cast<int>(problem.q.dims);
+  const auto window = [&](int64_t keys) {  // a window beyond all keys is none
+    return keys >= problem.seqlen_k + problem.q.tokens ? -1 : static_cast<int>(keys);
+  };
+  a.window = window(problem.window_left);
+  a.window_right = window(problem.window_right);
+  const int64_t tiles = row_tiles(problem, entry.rows);
+  a.row_tiles = Divisor::of(static_cast<uint32_t>(tiles));
+  a.heads = Divisor::of(static_cast<uint32_t>(problem.k.heads * tiles));
+  a.group = Divisor::of(static_cast<uint32_t>(problem.q.heads / problem.k.heads));
   a.seqlen_q = static_cast<int>(problem.q.tokens);
   a.seqlen_k = static_cast<int>(problem.seqlen_k);
+  const int64_t unseen = a.window < 0 ? 0 : std::max<int64_t>(0, problem.seqlen_k - problem.q.tokens - a.window);
+  const int64_t chunks = std::max<int64_t>(1, ceil_div(problem.seqlen_k, entry.chunk_keys));
+  a.uniform_units = Divisor::of(static_cast<uint32_t>((chunks - unseen / entry.chunk_keys) * a.heads.value));
   a.causal = problem.causal ? 1 : 0;
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
   auto* scratch = static_cast<uint8_t*>(problem.scratch);
-  a.counters = reinterpret_cast<int*>(scratch);
-  a.state_rows = reinterpret_cast<float4*>(scratch + bytes.counters);
-  a.state_outputs = reinterpret_cast<float4*>(scratch + bytes.counters + bytes.rows);
+  a.tickets = reinterpret_cast<unsigned long long*>(scratch);
+  a.counters = a.tickets + 1;
+  a.states = reinterpret_cast<float4*>(scratch + bytes.counters);
 
   int resident = 0;
   cudaError_t error = entry.resident_clusters(&resident);
   if (error != cudaSuccess || resident < 1) {
     return device_error(entry, error);
   }
-  const int64_t most = std::min<int64_t>(most_units(entry, problem), clusters > 0 ? clusters : resident);
+  const int64_t most = std::min<int64_t>(most_units(problem, entry.rows), clusters > 0 ? clusters : resident);
   error = entry.launch(a, static_cast<int>(most), stream);
   return error == cudaSuccess ? Status() : device_error(entry, error);
 }

@@ -17,19 +17,44 @@
 
 namespace tessera::sm90 {
 
-// One warp: K of the block's granule of every round.
+// Named barriers: of all warps, every mbarrier is set up; of the copying warps, those of units are.
+inline constexpr uint32_t kStartBarrier = 4;
+inline constexpr uint32_t kUnitBarrier = 5;
+
 template <class Tag>
-__device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t smem, int rank, int64_t first,
-                                          int64_t step) {
+__device__ __forceinline__ void start(bool wait) {
+  using Layout = DecodeLayout<Tag>;
+  if (wait) {
+    named_barrier_sync(kStartBarrier, Layout::kThreads);
+  } else {
+    named_barrier_arrive(kStartBarrier, Layout::kThreads);
+  }
+  if constexpr (Tag::kSchedule.cluster > 1) {
+    cluster_arrive();  // a role waits for the others before it first sends
+  }
+}
+
+// One warp: K of the block's granules.
+template <class Tag>
+__device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t smem, int rank) {
   using Layout = DecodeLayout<Tag>;
   constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  UnitWalker<kChunk> walker(args);
+  UnitDispatcher<Tag> units(args, smem);
   Unit unit;
   StageAt<Layout::kKStages> at;
   const uint64_t policy = read_once_policy();
-  for (int64_t number = first; walker.find(number, unit); number += step) {
-    const UnitKeys<kChunk> keys(unit);
-    for (int granule = rank; granule < keys.granules(); granule += Layout::kCluster) {
+  while (units.next(unit)) {
+    const UnitKeys<Tag> keys(unit);
+    const int granules = keys.granules();
+    const int ask_at = max(rank, granules - kAskAhead);
+#pragma unroll 1
+    for (int granule = rank; granule < max(granules, 1); granule += Layout::kCluster) {
+      if (granule == ask_at) {
+        units.ask();
+      }
+      if (granule == granules) {
+        break;
+      }
       if (threadIdx.x % 32 == 0) {
         barrier_wait(smem + Layout::kKEmpty + 8 * at.stage, at.parity ^ 1U);
         const uint32_t full = smem + Layout::kKFull + 8 * at.stage;
@@ -37,8 +62,9 @@ __device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t 
         const uint32_t stage = smem + Layout::kK + at.stage * Layout::kKBytes;
 #pragma unroll
         for (int panel = 0; panel < Layout::kHeadDim / kPanelColumns; ++panel) {
-          load_box_once(stage + static_cast<uint32_t>(panel * panel_bytes(kDecodeGranule)), &args.k_map, full,
-                        panel * kPanelColumns, keys.begin + granule * kDecodeGranule, unit.head, unit.batch, policy);
+          load_box_once(stage + static_cast<uint32_t>(panel * panel_bytes(Layout::kGranule)), &args.k_map, full,
+                        panel * kPanelColumns, keys.begin + granule * Layout::kGranule, unit.kv_head, unit.batch,
+                        policy);
         }
       }
       __syncwarp();
@@ -47,32 +73,33 @@ __device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t 
   }
 }
 
-// One warp: the block's columns of V of every round's granules.
+// One warp: the block's columns of V of every pass's granules.
 template <class Tag>
-__device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_t smem, int rank, int64_t first,
-                                            int64_t step) {
+__device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_t smem, int rank) {
   using Layout = DecodeLayout<Tag>;
   constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  UnitWalker<kChunk> walker(args);
+  UnitReader<Tag> units(smem);
   Unit unit;
   StageAt<Layout::kVStages> at;
   const uint64_t policy = read_once_policy();
-  for (int64_t number = first; walker.find(number, unit); number += step) {
-    const UnitKeys<kChunk> keys(unit);
+  while (units.next(unit)) {
+    const UnitKeys<Tag> keys(unit);
     const int granules = keys.granules();
+#pragma unroll 1
     for (int begin = 0; begin < granules; begin += Layout::kCluster) {
       const int count = granules - begin < Layout::kCluster ? granules - begin : Layout::kCluster;
       if (threadIdx.x % 32 == 0) {
         barrier_wait(smem + Layout::kVEmpty + 8 * at.stage, at.parity ^ 1U);
         const uint32_t full = smem + Layout::kVFull + 8 * at.stage;
-        barrier_arrive_expect(full, static_cast<uint32_t>(count * kDecodeGranule * Layout::kSlice * 2));
+        barrier_arrive_expect(full, static_cast<uint32_t>(count * Layout::kGranule * Layout::kSlice * 2));
         const uint32_t stage = smem + Layout::kV + at.stage * Layout::kVBytes;
+#pragma unroll 1
         for (int granule = 0; granule < count; ++granule) {
 #pragma unroll
           for (int panel = 0; panel < Layout::kPanels; ++panel) {
             load_box_once(stage + static_cast<uint32_t>((panel * Layout::kCluster + granule) * Layout::kPanelGranule),
                           &args.v_map, full, rank * Layout::kSlice + panel * Layout::kPanel,
-                          keys.begin + (begin + granule) * kDecodeGranule, unit.head, unit.batch, policy);
+                          keys.begin + (begin + granule) * Layout::kGranule, unit.kv_head, unit.batch, policy);
           }
         }
       }
@@ -84,33 +111,60 @@ __device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_
 
 // One warp: Q of every unit.
 template <class Tag>
-__device__ __forceinline__ void load_queries(const DecodeArguments& args, uint32_t smem, int64_t first, int64_t step) {
-  UnitWalker<Tag::kNumbers.chunk_keys> walker(args);
+__device__ __forceinline__ void load_queries(const DecodeArguments& args, uint32_t smem) {
+  UnitReader<Tag> units(smem);
   Unit unit;
   QueryCopy<Tag> queries;
-  for (int64_t number = first; walker.find(number, unit); number += step) {
-    queries.fetch(args, unit);
-    queries.store(smem);
+  while (units.next(unit)) {
+    queries.copy(args, smem, unit);
   }
 }
 
+// Warps that read what the first K warp publishes: the other copying ones and all of the other roles.
 template <class Tag>
-__device__ __forceinline__ void init_barriers(uint32_t smem) {
+inline constexpr int kUnitReaders = (Tag::kSchedule.paged ? 3 : 2) + DecodeLayout<Tag>::kUsefulWarps
+                                    + DecodeLayout<Tag>::kScoreWarps + kDecodeOutputWarps;
+
+// Barriers of one role's ring, set up by the thread that fills it, so that its first copies wait for nobody.
+template <class Tag>
+__device__ __forceinline__ void init_key_barriers(uint32_t smem) {
   using Layout = DecodeLayout<Tag>;
   for (int s = 0; s < Layout::kKStages; ++s) {
     barrier_init(smem + Layout::kKFull + 8 * s, Tag::kSchedule.paged ? 2 * 32 * kPagedWarps : 1);
-    barrier_init(smem + Layout::kKEmpty + 8 * s, kDecodeScoreWarps);
+    barrier_init(smem + Layout::kKEmpty + 8 * s, Layout::kScoreWarps);
   }
+  for (int s = 0; s < kUnitSlots; ++s) {
+    barrier_init(smem + Layout::kUnitFull + 8 * s, 1);
+    barrier_init(smem + Layout::kUnitEmpty + 8 * s, kUnitReaders<Tag>);
+  }
+  barrier_init_fence();
+}
+template <class Tag>
+__device__ __forceinline__ void init_value_barriers(uint32_t smem) {
+  using Layout = DecodeLayout<Tag>;
   for (int s = 0; s < Layout::kVStages; ++s) {
     barrier_init(smem + Layout::kVFull + 8 * s, Tag::kSchedule.paged ? 32 * kPagedWarps : 1);
     barrier_init(smem + Layout::kVEmpty + 8 * s, kDecodeOutputWarps);
   }
+  barrier_init_fence();
+}
+template <class Tag>
+__device__ __forceinline__ void init_query_barriers(uint32_t smem) {
+  using Layout = DecodeLayout<Tag>;
   for (int s = 0; s < kSlots; ++s) {
     barrier_init(smem + Layout::kQFull + 8 * s, 1);
-    barrier_init(smem + Layout::kQEmpty + 8 * s, kDecodeScoreWarps);
+    barrier_init(smem + Layout::kQEmpty + 8 * s, Layout::kScoreWarps);
+  }
+  barrier_init_fence();
+}
+template <class Tag>
+__device__ __forceinline__ void init_other_barriers(uint32_t smem) {
+  using Layout = DecodeLayout<Tag>;
+  constexpr bool kAlone = Layout::kCluster == 1;  // warps arrive, else one arrival and bytes
+  for (int s = 0; s < kSlots; ++s) {
     barrier_init(smem + Layout::kMaximaFull + 8 * s, 1);
-    barrier_init(smem + Layout::kPFull + 8 * s, 1);
-    barrier_init(smem + Layout::kSumsFull + 8 * s, 1);
+    barrier_init(smem + Layout::kPFull + 8 * s, kAlone ? Layout::kScoreWarps : 1);
+    barrier_init(smem + Layout::kSumsFull + 8 * s, kAlone ? kDecodeClasses * Layout::kRows / 32 : 1);
     barrier_init(smem + Layout::kPEmpty + 8 * s, kDecodeOutputWarps * Layout::kCluster);
   }
   for (int w = 0; w < kDecodeOutputWarps; ++w) {
@@ -121,52 +175,69 @@ __device__ __forceinline__ void init_barriers(uint32_t smem) {
 }
 
 template <class Tag>
-__global__ void __launch_bounds__(kDecodeThreads, 1) fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
+__global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1)
+    fmha_decode_sm90(const __grid_constant__ DecodeArguments args) {
   using Layout = DecodeLayout<Tag>;
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t smem = shared_address(shared);
   const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
-  const uint32_t rank = uniform(cluster_rank());
-  const int64_t first = blockIdx.x / Layout::kCluster;
-  const int64_t step = gridDim.x / Layout::kCluster;
-  if (threadIdx.x == 0) {
-    if constexpr (!Tag::kSchedule.paged) {
-      prefetch_map(&args.k_map);
-      prefetch_map(&args.v_map);
-    }
-    init_barriers<Tag>(smem);
-  }
-  __syncthreads();
-  cluster_arrive();  // a role waits for the others before it first sends
+  const bool one = threadIdx.x % 32 == 0;
+  const uint32_t rank = Layout::kCluster > 1 ? uniform(cluster_rank()) : 0;
   constexpr int kFirstScore = kDecodeCopyWarps + kDecodeFinishWarps;
-  constexpr int kFirstOutput = kFirstScore + kDecodeScoreWarps;
+  constexpr int kFirstOutput = kFirstScore + Layout::kScoreWarps;
   if (warp < kDecodeCopyWarps) {
+    if (warp == 0 && one) {
+      init_key_barriers<Tag>(smem);
+    }
+    if (warp == 1 && one) {
+      init_query_barriers<Tag>(smem);
+    }
+    if (warp == 2 && one) {
+      init_value_barriers<Tag>(smem);
+    }
+    __syncwarp();
     if constexpr (Tag::kSchedule.paged) {
+      start<Tag>(true);
       if (warp < kPagedWarps) {
-        load_paged_keys<Tag>(args, smem, warp, static_cast<int>(rank), first, step);
+        load_paged_keys<Tag>(args, smem, warp, static_cast<int>(rank));
       } else {
-        load_paged_values<Tag>(args, smem, warp - kPagedWarps, static_cast<int>(rank), first, step);
+        load_paged_values<Tag>(args, smem, warp - kPagedWarps, static_cast<int>(rank));
       }
     } else if (warp == 0) {
-      load_keys<Tag>(args, smem, static_cast<int>(rank), first, step);
-    } else if (warp == 1) {
-      load_queries<Tag>(args, smem, first, step);
+      named_barrier_arrive(kUnitBarrier, 96);
+      start<Tag>(false);
+      load_keys<Tag>(args, smem, static_cast<int>(rank));
     } else if (warp == 2) {
-      load_values<Tag>(args, smem, static_cast<int>(rank), first, step);
+      named_barrier_sync(kUnitBarrier, 96);
+      start<Tag>(false);
+      load_values<Tag>(args, smem, static_cast<int>(rank));
+    } else if (warp == 1) {
+      named_barrier_sync(kUnitBarrier, 96);
+      start<Tag>(false);
+      load_queries<Tag>(args, smem);
+    } else {
+      start<Tag>(true);
     }
-    cluster_wait();
+    if constexpr (Layout::kCluster > 1) {
+      cluster_wait();
+    }
   } else if (warp < kFirstScore) {
-    FinishRole<Tag>(args, smem, warp - kDecodeCopyWarps, rank).run(first, step);
-    cluster_wait();
+    if (warp == kDecodeCopyWarps && one) {
+      init_other_barriers<Tag>(smem);
+    }
+    __syncwarp();
+    start<Tag>(true);
+    FinishRole<Tag>(args, smem, warp - kDecodeCopyWarps, rank).run();
+    if constexpr (Layout::kCluster > 1) {
+      cluster_wait();
+    }
   } else if (warp < kFirstOutput) {
-    ScoreRole<Tag>(args, smem, warp - kFirstScore, rank).run(first, step);
+    start<Tag>(true);
+    ScoreRole<Tag>(args, smem, warp - kFirstScore, rank).run();
   } else {
-    OutputRole<Tag>(args, smem, warp - kFirstOutput, rank).run(first, step);
+    start<Tag>(true);
+    OutputRole<Tag>(args, smem, warp - kFirstOutput, rank).run();
   }
-  __syncwarp();
-  // Nobody leaves while others may still send to it.
-  cluster_arrive();
-  cluster_wait();
 }
 
 }  // namespace tessera::sm90

@@ -18,10 +18,10 @@ struct DecodeLauncher {
     attribute->val.clusterDim = {Layout::kCluster, 1, 1};
     cudaLaunchConfig_t launch{};
     launch.gridDim = dim3(static_cast<unsigned>(clusters * Layout::kCluster));
-    launch.blockDim = dim3(kDecodeThreads);
+    launch.blockDim = dim3(Layout::kThreads);
     launch.dynamicSmemBytes = Layout::kBytes;
     launch.attrs = attribute;
-    launch.numAttrs = 1;
+    launch.numAttrs = Layout::kCluster > 1 ? 1 : 0;
     return launch;
   }
   static cudaError_t resident_clusters(int* clusters) {
@@ -30,7 +30,8 @@ struct DecodeLauncher {
       return error;
     }
     cudaLaunchAttribute attribute;
-    const cudaLaunchConfig_t launch = config(1, &attribute);
+    cudaLaunchConfig_t launch = config(1, &attribute);
+    launch.numAttrs = 1;
     return cudaOccupancyMaxActiveClusters(clusters, fmha_decode_sm90<Tag>, &launch);
   }
   static cudaError_t launch(const DecodeArguments& arguments, int clusters, cudaStream_t stream) {
@@ -53,7 +54,10 @@ DecodeEntry decode_entry(const char* name) {
           Tag::kNumbers.bf16,
           Tag::kSchedule.rows,
           Tag::kSchedule.cluster,
+          Tag::kSchedule.own,
           Tag::kNumbers.chunk_keys,
+          DecodeLayout<Tag>::kGranule,
+          DecodeLayout<Tag>::kThreads,
           Tag::kSchedule.paged,
           DecodeLayout<Tag>::kPanel,
           &Launcher::resident_clusters,

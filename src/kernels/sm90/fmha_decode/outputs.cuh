@@ -43,12 +43,14 @@ class OutputRole {
     q_ = lane % 4;
   }
 
-  __device__ __forceinline__ void run(int64_t first_unit, int64_t step) {
-    cluster_wait();
-    UnitWalker<kChunk> walker(args_);
+  __device__ __forceinline__ void run() {
+    if constexpr (kCluster > 1) {
+      cluster_wait();
+    }
+    UnitReader<Tag> units(smem_);
     Unit unit;
-    for (int64_t number = first_unit; walker.find(number, unit); number += step) {
-      const UnitKeys<kChunk> keys(unit);
+    while (units.next(unit)) {
+      const UnitKeys<Tag> keys(unit);
       float o[kPanels][kRows / 2];
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
@@ -65,9 +67,11 @@ class OutputRole {
         l[i] = 0.0F;
       }
       const int granules = keys.granules();
+#pragma unroll 1
       for (int first = 0; first < granules; first += kCluster) {
         const int count = uniform(granules - first < kCluster ? granules - first : kCluster);
-        round(count, uniform(keys.end - keys.begin - first * kDecodeGranule), o, m, l);
+        pass(count, uniform(keys.end - keys.begin - first * Layout::kGranule),
+             uniform(unit.seen - keys.begin - first * Layout::kGranule), o, m, l);
       }
 #pragma unroll
       for (float& x : l) {  // R7: the classes
@@ -76,22 +80,28 @@ class OutputRole {
           x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
         }
       }
-      if (kDecodeColumnGroup * warp_ < Layout::kPanel) {
+      if (warp_ < Layout::kUsefulWarps) {
         hand_over(o, m, l);
       }
     }
   }
 
  private:
-  // `keys`: from the round's first one to the end of the unit.
-  __device__ __forceinline__ void round(int count, int keys, float (&o)[kPanels][kRows / 2], float (&m)[2 * kEights],
-                                        float (&l)[2 * kEights]) {
+  // `keys`: from the pass's first one to the end of the unit; `unseen`: to the first one that any token sees.
+  __device__ __forceinline__ void pass(int count, int keys, int unseen, float (&o)[kPanels][kRows / 2],
+                                       float (&m)[2 * kEights], float (&l)[2 * kEights]) {
     const uint32_t slot = at_.stage;
     const uint32_t info = smem_ + Layout::kInfo + slot * Layout::kInfoBytes;
     const uint32_t values = smem_ + Layout::kV + v_at_.stage * Layout::kVBytes;
     barrier_wait(smem_ + Layout::kVFull + 8 * v_at_.stage, v_at_.parity);
-    if (!Tag::kSchedule.paged && keys < count * kDecodeGranule) {
-      clear_rows(values, keys, count * kDecodeGranule - keys);
+    if constexpr (!Tag::kSchedule.paged) {
+      const int behind = max(0, count * Layout::kGranule - keys);
+      if (behind > 0 || unseen > 0) {
+        clear_rows(values, keys, behind);
+        clear_rows(values, 0, unseen);
+        fence_async_proxy();
+        named_barrier_sync(kOutputBarrier, kOutputThreads);
+      }
     }
     barrier_wait(smem_ + Layout::kPFull + 8 * slot, at_.parity);
     fence_async_proxy();
@@ -123,8 +133,12 @@ class OutputRole {
     if (lane_ == 0) {
       barrier_arrive(smem_ + Layout::kVEmpty + 8 * v_at_.stage);
     }
-    if (lane_ < kCluster) {
-      arrive_at(in_block(smem_ + Layout::kPEmpty + 8 * slot, static_cast<uint32_t>(lane_)));
+    if constexpr (kCluster > 1) {
+      if (lane_ < kCluster) {
+        arrive_at(in_block(smem_ + Layout::kPEmpty + 8 * slot, static_cast<uint32_t>(lane_)));
+      }
+    } else if (lane_ == 0) {
+      barrier_arrive(smem_ + Layout::kPEmpty + 8 * slot);
     }
     v_at_.advance();
     at_.advance();
@@ -140,7 +154,7 @@ class OutputRole {
     do {
       wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < kDecodeGranule / kBlockKeys; ++step) {
+      for (int step = 0; step < Layout::kGranule / kBlockKeys; ++step) {
 #pragma unroll
         for (int p = 0; p < kPanels; ++p) {
           narrow_next<kElement, true>(o[p], a + static_cast<uint64_t>(p * Layout::kPanelGranule * kCluster >> 4), b);
@@ -171,19 +185,20 @@ class OutputRole {
     }
   }
 
-  // Rows of V behind the last key, to the end of its granule, are other bytes: they meet P = +0 and must be finite.
-  __device__ __forceinline__ void clear_rows(uint32_t values, int keys, int rows) const {
-    const int thread = 32 * warp_ + lane_;
+  // Rows of V behind the last key and before the first one, in their granules, are other bytes: they meet P = +0 and
+  // must be finite.
+  __device__ __forceinline__ void clear_rows(uint32_t values, int first, int rows) const {
     constexpr int kPieces = Layout::kPanelRow / 16;
-    for (int i = thread; i < rows * kPieces * kPanels; i += kOutputThreads) {
-      const int panel = i / (rows * kPieces);
-      const int row = keys + i % (rows * kPieces) / kPieces;
-      store_piece(values + static_cast<uint32_t>(panel * Layout::kPanelGranule * kCluster + row * Layout::kPanelRow +
-                                                 i % kPieces * 16),
-                  {0, 0, 0, 0});
+    const int thread = 32 * warp_ + lane_;
+#pragma unroll 1
+    for (int row = first + thread / kPieces; row < first + rows; row += kOutputThreads / kPieces) {
+#pragma unroll
+      for (int panel = 0; panel < kPanels; ++panel) {
+        store_piece(values + static_cast<uint32_t>(panel * Layout::kPanelGranule * kCluster + row * Layout::kPanelRow +
+                                                   thread % kPieces * 16),
+                    {0, 0, 0, 0});
+      }
     }
-    fence_async_proxy();
-    named_barrier_sync(kOutputBarrier, kOutputThreads);
   }
 
   __device__ __forceinline__ void hand_over(const float (&o)[kPanels][kRows / 2], const float (&m)[2 * kEights],

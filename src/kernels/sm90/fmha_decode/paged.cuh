@@ -33,8 +33,8 @@ struct PagedRows {
   int only_page;
   int64_t stride_page, stride_slot;  // elements
   int64_t pages;
-  uint32_t page_size;
-  int keys;  // of the sequence
+  Divisor page_size;
+  int seen, keys;  // of the sequence: others are not read
 };
 
 struct PagedRow {
@@ -42,33 +42,36 @@ struct PagedRow {
   bool present;
 };
 
-__device__ __forceinline__ PagedRow find_row(const PagedRows& rows, int key) {
-  PagedRow row{reinterpret_cast<uint64_t>(rows.data), false};
-  if (key < rows.keys) {
-    uint32_t slot = static_cast<uint32_t>(key);
-    int page = rows.only_page;
-    if (rows.table != nullptr) {
-      const uint32_t index = slot / rows.page_size;
-      slot -= index * rows.page_size;
-      page = rows.table[index];
-    }
-    if (page >= 0 && page < rows.pages) {
-      row.address += 2 * static_cast<uint64_t>(page * rows.stride_page + slot * rows.stride_slot);
-      row.present = true;
-    }
+// Where a row lies, in two steps, so that the table's answer can be on its way while other rows are copied.
+struct PagedLookup {
+  int page;  // of the table
+  uint32_t slot;
+  bool wanted;
+};
+__device__ __forceinline__ PagedLookup look_up(const PagedRows& rows, int key) {
+  PagedLookup lookup{rows.only_page, static_cast<uint32_t>(key), key >= rows.seen && key < rows.keys};
+  if (lookup.wanted && rows.table != nullptr) {
+    const int index = divide(key, rows.page_size);
+    lookup.slot -= static_cast<uint32_t>(index) * rows.page_size.value;
+    lookup.page = rows.table[index];
   }
-  return row;
+  return lookup;
+}
+__device__ __forceinline__ PagedRow resolve(const PagedRows& rows, const PagedLookup& lookup) {
+  const bool present = lookup.wanted && lookup.page >= 0 && lookup.page < rows.pages;
+  const int64_t offset = lookup.page * rows.stride_page + lookup.slot * rows.stride_slot;
+  return {reinterpret_cast<uint64_t>(rows.data) + (present ? 2 * static_cast<uint64_t>(offset) : 0), present};
 }
 
 // 32 rows of kColumns elements from `column` on, lane l having found row l, to rows of `panel` columns of a stage whose
 // panels are `panel_bytes` apart. `first` is the number of the first row in the stage.
 template <int kColumns, int kPanel>
-__device__ __forceinline__ void copy_rows(uint32_t stage, int panel_bytes, int first, const PagedRow& found,
-                                          int column) {
+__device__ __forceinline__ void copy_rows(uint32_t stage, int panel_bytes, int first, const PagedRow& found, int column,
+                                          int dims) {
   constexpr int kPieces = kColumns / 8;
   constexpr int kPanelPieces = kPanel / 8;
   const auto lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll
+#pragma unroll 4
   for (int i = 0; i < kPieces; ++i) {
     const int row = (32 * i + lane) / kPieces;
     const int piece = (32 * i + lane) % kPieces;
@@ -78,45 +81,65 @@ __device__ __forceinline__ void copy_rows(uint32_t stage, int panel_bytes, int f
     const int offset = (first + row) * 2 * kPanel + piece % kPanelPieces * 16;
     const int swizzled = offset ^ ((offset >> 7 & (kPanelPieces - 1)) << 4);
     copy_piece(stage + static_cast<uint32_t>(piece / kPanelPieces * panel_bytes + swizzled),
-               source + static_cast<uint64_t>(2 * (column + 8 * piece)), present);
+               source + static_cast<uint64_t>(2 * (column + 8 * piece)), present && column + 8 * piece < dims);
   }
 }
 
 inline constexpr int kPagedWarps = 2;  // of K, and of V
 
-// Warp 0 of them also copies Q.
+__device__ __forceinline__ PagedRows rows_of(const DecodeArguments& args, const uint16_t* data,
+                                             const DecodeStrides& strides, const Unit& unit) {
+  return {data + unit.kv_head * strides.head,
+          args.page_table == nullptr ? nullptr : args.page_table + unit.batch * args.page_table_stride,
+          unit.batch,
+          strides.batch,
+          strides.token,
+          args.num_pages,
+          args.page_size,
+          unit.seen,
+          unit.keys};
+}
+
+// Warp 0 of them also finds the units and copies Q.
 template <class Tag>
-__device__ __forceinline__ void load_paged_keys(const DecodeArguments& args, uint32_t smem, int warp, int rank,
-                                                int64_t first, int64_t step) {
+__device__ __forceinline__ void load_paged_keys(const DecodeArguments& args, uint32_t smem, int warp, int rank) {
   using Layout = DecodeLayout<Tag>;
-  constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  UnitWalker<kChunk> walker(args);
+  constexpr int kStep = 32 * kPagedWarps;
+  constexpr int kSteps = Layout::kGranule / kStep;
+  UnitDispatcher<Tag> units(args, smem);
+  UnitReader<Tag> reader(smem);
   Unit unit;
   StageAt<Layout::kKStages> at;
   QueryCopy<Tag> queries;
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  for (int64_t number = first; walker.find(number, unit); number += step) {
-    const UnitKeys<kChunk> keys(unit);
-    const PagedRows rows{args.k + unit.head * args.k_strides.head,
-                         args.page_table == nullptr ? nullptr : args.page_table + unit.batch * args.page_table_stride,
-                         unit.batch,
-                         args.k_strides.batch,
-                         args.k_strides.token,
-                         args.num_pages,
-                         static_cast<uint32_t>(args.page_size),
-                         unit.keys};
+  while (warp == 0 ? units.next(unit) : reader.next(unit)) {
+    const UnitKeys<Tag> keys(unit);
+    const PagedRows rows = rows_of(args, args.k, args.k_strides, unit);
+    const int granules = keys.granules();
+    PagedLookup next = look_up(rows, keys.begin + rank * Layout::kGranule + 32 * warp + lane);
     if (warp == 0) {
-      queries.fetch(args, unit);
-      queries.store(smem);
+      queries.copy(args, smem, unit);
     }
-    for (int granule = rank; granule < keys.granules(); granule += Layout::kCluster) {
+    const int ask_at = max(rank, granules - kAskAhead);
+#pragma unroll 1
+    for (int granule = rank; granule < max(granules, 1); granule += Layout::kCluster) {
+      if (warp == 0 && granule == ask_at) {
+        units.ask();
+      }
+      if (granule == granules) {
+        break;
+      }
       barrier_wait(smem + Layout::kKEmpty + 8 * at.stage, at.parity ^ 1U);
       const uint32_t stage = smem + Layout::kK + at.stage * Layout::kKBytes;
 #pragma unroll 1
-      for (int row = 32 * warp; row < kDecodeGranule; row += 32 * kPagedWarps) {
-        const PagedRow found = find_row(rows, keys.begin + granule * kDecodeGranule + row + lane);
-        copy_rows<Layout::kHeadDim, kPanelColumns>(stage, panel_bytes(kDecodeGranule), row, found, 0);
-        store_shared_byte(smem + Layout::kPresent + at.stage * kDecodeGranule + static_cast<uint32_t>(row + lane),
+      for (int i = 0; i < kSteps; ++i) {
+        const PagedRow found = resolve(rows, next);
+        const int following = i + 1 < kSteps ? granule * Layout::kGranule + (i + 1) * kStep
+                                             : (granule + Layout::kCluster) * Layout::kGranule;
+        next = look_up(rows, keys.begin + following + 32 * warp + lane);
+        const int row = kStep * i + 32 * warp;
+        copy_rows<Layout::kHeadDim, kPanelColumns>(stage, panel_bytes(Layout::kGranule), row, found, 0, args.dims);
+        store_shared_byte(smem + Layout::kPresent + at.stage * Layout::kGranule + static_cast<uint32_t>(row + lane),
                           found.present ? 1U : 0U);
       }
       const uint32_t full = smem + Layout::kKFull + 8 * at.stage;
@@ -128,34 +151,29 @@ __device__ __forceinline__ void load_paged_keys(const DecodeArguments& args, uin
 }
 
 template <class Tag>
-__device__ __forceinline__ void load_paged_values(const DecodeArguments& args, uint32_t smem, int warp, int rank,
-                                                  int64_t first, int64_t step) {
+__device__ __forceinline__ void load_paged_values(const DecodeArguments& args, uint32_t smem, int warp, int rank) {
   using Layout = DecodeLayout<Tag>;
-  constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  UnitWalker<kChunk> walker(args);
+  constexpr int kStep = 32 * kPagedWarps;
+  UnitReader<Tag> units(smem);
   Unit unit;
   StageAt<Layout::kVStages> at;
   const auto lane = static_cast<int>(threadIdx.x % 32);
-  for (int64_t number = first; walker.find(number, unit); number += step) {
-    const UnitKeys<kChunk> keys(unit);
-    const PagedRows rows{args.v + unit.head * args.v_strides.head,
-                         args.page_table == nullptr ? nullptr : args.page_table + unit.batch * args.page_table_stride,
-                         unit.batch,
-                         args.v_strides.batch,
-                         args.v_strides.token,
-                         args.num_pages,
-                         static_cast<uint32_t>(args.page_size),
-                         unit.keys};
+  while (units.next(unit)) {
+    const UnitKeys<Tag> keys(unit);
+    const PagedRows rows = rows_of(args, args.v, args.v_strides, unit);
     const int granules = keys.granules();
+    PagedLookup next = look_up(rows, keys.begin + 32 * warp + lane);
+#pragma unroll 1
     for (int begin = 0; begin < granules; begin += Layout::kCluster) {
       const int count = granules - begin < Layout::kCluster ? granules - begin : Layout::kCluster;
       barrier_wait(smem + Layout::kVEmpty + 8 * at.stage, at.parity ^ 1U);
       const uint32_t stage = smem + Layout::kV + at.stage * Layout::kVBytes;
 #pragma unroll 1
-      for (int row = 32 * warp; row < count * kDecodeGranule; row += 32 * kPagedWarps) {
-        const PagedRow found = find_row(rows, keys.begin + begin * kDecodeGranule + row + lane);
+      for (int row = 32 * warp; row < count * Layout::kGranule; row += kStep) {
+        const PagedRow found = resolve(rows, next);
+        next = look_up(rows, keys.begin + begin * Layout::kGranule + row + kStep + lane);
         copy_rows<Layout::kSlice, Layout::kPanel>(stage, Layout::kPanelGranule * Layout::kCluster, row, found,
-                                                  rank * Layout::kSlice);
+                                                  rank * Layout::kSlice, args.dims);
       }
       arrive_after_copies(smem + Layout::kVFull + 8 * at.stage);
       at.advance();

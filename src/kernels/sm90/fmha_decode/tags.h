@@ -6,10 +6,10 @@
 
 namespace tessera::sm90 {
 
-template <int kHeadDim, bool kBf16, int kRows, int kCluster, bool kPaged>
+template <int kHeadDim, bool kBf16, int kRows, int kCluster, int kOwn, bool kPaged>
 struct DecodeKernel {
   static constexpr DecodeNumbers kNumbers{kHeadDim, kBf16, kChunkKeys};
-  static constexpr DecodeSchedule kSchedule{kRows, kCluster, kPaged};
+  static constexpr DecodeSchedule kSchedule{kRows, kCluster, kOwn, kPaged};
 };
 
 }  // namespace tessera::sm90
