@@ -32,6 +32,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     kChanged = 16,  // softcap, ALiBi, custom bits
     kLast = 32,     // of the tile
   };
+  static constexpr uint32_t kAbsentShift = 16;  // above the set: the stage's absent word, of 16 boxes at most
   static constexpr uint32_t kMasked = kEnds | kBegins | kAbsent | kChanged;
   // R3 to the letter. Modified scores are not computed twice.
   static constexpr uint32_t kExact = kFresh | kChanged;
@@ -39,16 +40,21 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
     return {Base::tile_slot(TilePosition{round_of(at)}.stage())};
   }
+  // Of granule j, whose K is in stage `at`. Before its S is issued: whoever lets K go has seen S complete, so all warps
+  // have been here by then, and the producer may write the stage's absent word again.
   __device__ __forceinline__ uint32_t kind_of(int warpgroup, int j, const Position& at) const {
     const RaggedWalk walk = slot_of(at).walk(warpgroup);
-    const int absent = load_shared(Base::absent_word(at.stage()));
+    const uint32_t absent = absent_boxes(at);
     uint32_t kind = kSchedule.modifiers ? kChanged : 0U;
     kind |= j == walk.first || j % kChunkTiles == 0 ? kFresh : 0U;
     kind |= j >= walk.open_end ? kEnds : 0U;
     kind |= j < walk.open_first ? kBegins : 0U;
-    kind |= absent != 0 ? kAbsent : 0U;
+    kind |= absent != 0 ? kAbsent | absent << kAbsentShift : 0U;
     kind |= j + 1 == walk.end ? kLast : 0U;
     return uniform(kind);
+  }
+  __device__ __forceinline__ uint32_t absent_boxes(const Position& at) const {
+    return args.ragged.page_table == nullptr ? 0U : static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
   }
   __device__ __forceinline__ LateChunk late_chunk(int warpgroup, int index, const Position& at) const {
     return {index, uniform(slot_of(at).walk(warpgroup).first) / kChunkTiles};
@@ -77,7 +83,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       mask_begins(args, f.s, g);
     }
     if ((kind & kAbsent) != 0) {
-      mask_absent(args, f.s, static_cast<uint32_t>(load_shared(Base::absent_word(at.stage()))));
+      mask_absent(args, f.s, kind >> kAbsentShift);
     }
   }
 
@@ -181,11 +187,12 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
 #pragma unroll 1
     for (; (kind & kLast) == 0; ++j) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}
+      const uint32_t next = kind_of(warpgroup, j + 1, at.next());
       Base::start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
       v_ring().wait_full(at);  // producer: V_j
       start_output(f, warpgroup, kind, at);
       at.advance();
-      kind = kind_of(warpgroup, j + 1, at);
+      kind = next;
       wgmma_wait<1>();  // S of granule j + 1
       stamp<Tag>(*this, warpgroup, Event::kScoresDone);
       const bool chunk_ends = (j + 1) % kChunkTiles == 0;
@@ -302,7 +309,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
         const int end = plain_end(warpgroup, j, at);
 #pragma unroll 1
         while (j < end) {
-          if (args.ragged.page_table != nullptr && uniform(load_shared(Base::absent_word(at.stage()))) != 0) {
+          if (uniform(absent_boxes(at)) != 0) {
             break;
           }
           if (!Base::weigh_plain(f, warpgroup, at)) {

@@ -114,7 +114,9 @@ struct RaggedProducer : PrefillCommon<Tag> {
     const uint32_t barrier = Base::k_ring().full + 8 * at.stage();
     barrier_wait(Base::k_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
     if (lane() == 0) {
-      store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
+      if (r.page_table != nullptr) {
+        store_shared(Base::absent_word(at.stage()), static_cast<int>(absent));
+      }
       barrier_arrive_expect(barrier, r.qk_panels * panel_bytes(kTileKeys));
     }
     __syncwarp();
