@@ -77,8 +77,8 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (p.seqlens_q != nullptr) {
     return "seqlens_q: got it set; allowed unset";
   }
-  if (p.seqlen_q < 1 || p.seqlen_q * (p.num_heads_q / p.num_heads_kv) > kMaxRows) {
-    return "seqlen_q: got tokens that make 0 or more than 1024 rows per K/V head; allowed 1 to 1024";
+  if (p.seqlen_q * (p.num_heads_q / p.num_heads_kv) > kMaxRows) {
+    return "seqlen_q: got tokens that make more than 1024 rows per K/V head; allowed up to 1024";
   }
   if (p.segments[0].seqlen_k > kMaxKeys) {
     return "seqlen_k: got more than 2^30 - 1; allowed up to that";

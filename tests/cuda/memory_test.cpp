@@ -2,6 +2,7 @@
 // large strides and batches, capture into a graph.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,24 +99,27 @@ TEST_F(CudaPoison, PagesOutsideThePoolAreAbsentKeys) {
     uint8_t* mask = nullptr;
     ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&mask), bits.size()), cudaSuccess);
     ASSERT_EQ(cudaMemcpy(mask, bits.data(), bits.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    std::optional<FmhaOutputs> hidden;  // the same keys behind custom bits, by the kernels that know them
     with_every_kernel(problem, [&](DeviceProblem& device) {
-      tessera_kv_segment& s = device.params.segments[0];
-      s.mask = {mask, 0, 0, 0, -1};
-      ASSERT_EQ(device.make_workspace(), "");
+      device.params.segments[0].mask = {mask, 0, 0, 0, -1};
+      if (!device.make_workspace().empty()) return;
+      ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
       run(device);
-      const FmhaOutputs expected = device.outputs();
-      s.mask.data = nullptr;
-      device.reset_outputs();
+      if (!hidden.has_value()) hidden = device.outputs();
+      EXPECT_EQ(first_difference(problem, *hidden, device.outputs()), "") << "page size " << page_size;
+    });
+    ASSERT_TRUE(hidden.has_value());
+    with_every_kernel(problem, [&](DeviceProblem& device) {
+      const tessera_kv_segment& s = device.params.segments[0];
       auto* const table = const_cast<int32_t*>(s.page_table);
       int32_t before[4];
       ASSERT_EQ(cudaMemcpy(before, table, sizeof(before), cudaMemcpyDeviceToHost), cudaSuccess);
       const int32_t after[4] = {before[0], -5, before[2], static_cast<int32_t>(s.num_pages)};
       ASSERT_EQ(cudaMemcpy(table, after, sizeof(after), cudaMemcpyHostToDevice), cudaSuccess);
-      ASSERT_EQ(device.make_workspace(), "");
       ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
       run(device);
       ASSERT_EQ(cudaMemcpy(table, before, sizeof(before), cudaMemcpyHostToDevice), cudaSuccess);
-      EXPECT_EQ(first_difference(problem, expected, device.outputs()), "") << "page size " << page_size;
+      EXPECT_EQ(first_difference(problem, *hidden, device.outputs()), "") << "page size " << page_size;
     });
     EXPECT_EQ(cudaFree(mask), cudaSuccess);
   }
