@@ -212,7 +212,10 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
   // Without a mask all tiles are equally long and need no other heads to balance with: one K/V head after the other.
-  const int64_t section = (entry.causal ? std::max(kSectionHeads, kSectionBytes / kv_head_bytes) : 1) * a.group;
+  // With one, blocks that draw their tiles late (head dim 256) balance well enough with the heads that fit L2.
+  const int64_t fitting = std::max<int64_t>(1, kSectionBytes / kv_head_bytes);
+  const int64_t balanced = entry.head_dim == kWideHeadDim ? fitting : std::max(kSectionHeads, fitting);
+  const int64_t section = (entry.causal ? balanced : 1) * a.group;
   const int64_t low_tiles = ceil_div(problem.q.tokens, entry.block_m - kWarpgroupRows);
   // One warpgroup alone has nobody to multiply while it computes weights: such tiles are not worth it.
   const bool all_tall = entry.causal || entry.block_m <= 2 * kWarpgroupRows;

@@ -33,6 +33,10 @@ struct PrefillProducer : PrefillCommon<Tag> {
     at.advance();
   }
 
+  // Granules of a tile that are left to copy when the next one is drawn: enough to hide the drawing and the copies of
+  // Q.
+  static constexpr int kLateGranules = 4;
+
   // Draws the block's tiles and feeds K and V.
   __device__ __forceinline__ void produce() const {
     TilePosition tile_at;
@@ -40,14 +44,25 @@ struct PrefillProducer : PrefillCommon<Tag> {
     QueryTile query = Base::tile(static_cast<int>(blockIdx.x));
     post_tile(tile_at, query);
     while (query.granules >= 0) {
-      const QueryTile next = Base::tile(draw_tile());
-      post_tile(tile_at, next);
+      QueryTile next{};
+      if constexpr (!Layout::kWide) {
+        next = Base::tile(draw_tile());
+        post_tile(tile_at, next);
+      }
       const int head_kv = query.head / args.group;
       // K runs kAhead granules before V: consumers let go of them in this order.
       constexpr int kAhead = Layout::kWide ? 1 : 0;
+      static_assert(!Layout::kWide || kAhead > 0, "tiles: one without keys must draw the next one too");
       Position k_at = at;
 #pragma unroll 1
       for (int j = -kAhead; j < query.granules; ++j) {
+        if constexpr (Layout::kWide) {
+          // Late: who draws while it has much to do leaves the others nothing to balance with.
+          if (j == max(-kAhead, query.granules - kLateGranules)) {
+            next = Base::tile(draw_tile());
+            post_tile(tile_at, next);
+          }
+        }
         if (j + kAhead < query.granules) {
           load_kv(Base::k_ring().begin_fill(k_at, Layout::kKvBytes), &args.k_map, Layout::kK, k_at.stage(), j + kAhead,
                   head_kv, query.batch);
