@@ -19,7 +19,6 @@ struct PrefillNumbers {
   bool bf16;         // else fp16
   int granule_keys;  // G; also the KV tile
   int chunk_keys;    // C, a multiple of G; 0: one chunk without end (not the contract: prices R8)
-  bool lazy_max;     // T = 8; false: T = 0 (not the contract: prices T)
 };
 
 // What the bits must not depend on.

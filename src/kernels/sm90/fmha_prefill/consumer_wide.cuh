@@ -270,10 +270,6 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       weigh_exactly<true>(f, j, first_row, first_masked);
       return;
     }
-    if constexpr (!Base::kNumbers.lazy_max) {
-      weigh_exactly<false>(f, j, first_row, first_masked);
-      return;
-    }
     pin_registers(f.s);
     mask(f, j, first_row, first_masked);
     const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
