@@ -61,11 +61,11 @@ const char* layout_limit(const sm90::TensorView& t) {
   for (const auto& [extent, stride] :
        {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
     if (extent <= 1) continue;
+    if (stride <= 0 || stride >= kMaxStrideBytes / kElementBytes) {
+      return "strides of q, k, v: got 0 or less, or 2^40 bytes or more; allowed between them";
+    }
     if (stride * kElementBytes % kAlignmentBytes != 0) {
       return "strides of q, k, v: got one that is no multiple of 16 bytes; allowed multiples of 16";
-    }
-    if (stride == 0 || stride >= kMaxStrideBytes / kElementBytes) {
-      return "strides of q, k, v: got 0, or 2^40 bytes or more; allowed between them";
     }
   }
   return nullptr;

@@ -16,7 +16,7 @@ constexpr int64_t kWideElementBytes = 4;  // of O in fp32
 constexpr int64_t kAlignmentBytes = 16;   // of the copy engine: addresses and strides
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
-constexpr int64_t kMaxTiles = int64_t{1} << 30;
+constexpr int64_t kMaxTiles = std::numeric_limits<int32_t>::max() / 2;
 constexpr int32_t kDimStep = 8;       // elements of 16 bytes
 constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
 
@@ -92,11 +92,11 @@ const char* layout_limit(const sm90::TensorView& t, int64_t element_bytes) {
   for (const auto& [extent, stride] :
        {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
     if (extent <= 1) continue;
+    if (stride <= 0 || stride >= kMaxStrideBytes / element_bytes) {
+      return "strides of q, k, v, o: got 0 or less, or 2^40 bytes or more; allowed between them";
+    }
     if (stride * element_bytes % kAlignmentBytes != 0) {
       return "strides of q, k, v, o: got one that is no multiple of 16 bytes; allowed multiples of 16";
-    }
-    if (stride == 0 || stride >= kMaxStrideBytes / element_bytes) {
-      return "strides of q, k, v, o: got 0, or 2^40 bytes or more; allowed between them";
     }
   }
   return nullptr;
@@ -120,7 +120,7 @@ const char* limit_of(const tessera_fmha_params& p, bool ragged) {
   // The extents are below 2^31, 2^20 and 2^30.
   const int64_t tiles = (p.seqlen_q + entry->block_m - 1) / entry->block_m;
   if (p.batch * p.num_heads_q > kMaxTiles || p.batch * p.num_heads_q * tiles > kMaxTiles) {
-    return "batch: got more than 2^30 tiles of queries; allowed up to that";
+    return "batch: got more than 2^30 - 1 tiles of queries; allowed up to that";
   }
   const sm90::PrefillProblem problem = problem_of(p, ragged);
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {

@@ -14,7 +14,8 @@
 namespace tessera::sm90 {
 
 // What only ragged kernels take; each field as in tessera_fmha_params and its one segment. Then `tokens` of Q, O, K and
-// V are bounds, packed tensors have batch = 1, and paged ones batch = pages and tokens = page size.
+// V only says whether there is more than one; packed tensors have batch = 1, paged ones batch = pages and tokens = page
+// size.
 struct RaggedProblem {
   bool wanted = false;
   int64_t batch = 0;
