@@ -19,8 +19,6 @@ std::span<const DecodeEntry> decode_hd64_bf16() {
       entry<8, 2, 2>("sm90_fmha_decode_hd64_bf16_r8_c2"),
       entry<8, 4, 4>("sm90_fmha_decode_hd64_bf16_r8_c4"),
       entry<16, 1, 1>("sm90_fmha_decode_hd64_bf16_r16_c1"),
-      entry<16, 2, 1>("sm90_fmha_decode_hd64_bf16_r16_c2"),
-      entry<16, 4, 1>("sm90_fmha_decode_hd64_bf16_r16_c4"),
   };
   return kEntries;
 }
