@@ -219,6 +219,7 @@ __global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1)
       start<Tag>(true);
     }
     if constexpr (Layout::kCluster > 1) {
+      __syncwarp();
       cluster_wait();
     }
   } else if (warp < kFirstScore) {
@@ -229,6 +230,7 @@ __global__ void __launch_bounds__(DecodeLayout<Tag>::kThreads, 1)
     start<Tag>(true);
     FinishRole<Tag>(args, smem, warp - kDecodeCopyWarps, rank).run();
     if constexpr (Layout::kCluster > 1) {
+      __syncwarp();
       cluster_wait();
     }
   } else if (warp < kFirstOutput) {

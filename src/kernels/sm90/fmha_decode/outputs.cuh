@@ -100,10 +100,12 @@ class OutputRole {
         clear_rows(values, keys, behind);
         clear_rows(values, 0, unseen);
         fence_async_proxy();
+        __syncwarp();
         named_barrier_sync(kOutputBarrier, kOutputThreads);
       }
     }
     barrier_wait(smem_ + Layout::kPFull + 8 * slot, at_.parity);
+    __syncwarp();
     fence_async_proxy();
     const auto moved = static_cast<uint32_t>(uniform(load_shared(info + Layout::kRescaleBytes + 4 * kRows)));
     const uint64_t a = narrow_flags(0, 8 * Layout::kPanelRow, Layout::kPanelRow) | uniform(descriptor_address(values));

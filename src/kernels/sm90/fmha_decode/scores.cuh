@@ -112,6 +112,7 @@ class ScoreRole {
   // Blocks may send once all have set up their barriers.
   __device__ __forceinline__ void meet(bool& met) const {
     if (kCluster > 1 && !met) {
+      __syncwarp();
       cluster_wait();
     }
     met = true;
@@ -169,6 +170,7 @@ class ScoreRole {
     if constexpr (kCluster > 1) {
       barrier_wait(maxima_full, round_.parity);
     } else {
+      __syncwarp();
       named_barrier_sync(kMaximaBarrier, kScoreThreads);
     }
     Moves moves;
@@ -193,6 +195,7 @@ class ScoreRole {
   // R1.
   __device__ __forceinline__ void multiply(float (&s)[kRows / 2], int q_stage) {
     barrier_wait(smem_ + Layout::kKFull + 8 * k_at_.stage, k_at_.parity);
+    __syncwarp();  // wgmma and named barriers want whole warps
     const uint32_t keys = smem_ + Layout::kK + k_at_.stage * Layout::kKBytes + warp_ / 4 * 64 * kPanelRowBytes;
     const uint64_t a = KMajorTile::kFlags | uniform(descriptor_address(keys));
     const uint64_t b = KMajorTile::kFlags | uniform(descriptor_address(smem_ + Layout::kQ + q_stage * Layout::kQBytes));
@@ -390,6 +393,7 @@ class ScoreRole {
       }
     }
     // The sums below are read before their warps get to the next pass but one, behind another such barrier.
+    __syncwarp();
     named_barrier_sync(kScoreBarrier, kScoreThreads);
     send_sums(block_sums, slot);
   }
