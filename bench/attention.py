@@ -11,12 +11,10 @@ Peers: cuDNN and FlashAttention-2 through torch's scaled_dot_product_attention, 
 """
 
 import argparse
-import datetime
 import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,13 +22,14 @@ sys.path.insert(0, os.path.join(HERE, "..", "python"))
 
 try:
     import torch
-    from gpu_timing import smi, spaced, sustained
+    from gpu_timing import spaced, sustained
     from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as missing:
     print(f"attention.py: got no torch ({missing}); allowed torch with CUDA; install it", file=sys.stderr)
     sys.exit(3)
 try:
     import tessera
+    from gpu_record import new_record
 except (ImportError, OSError) as missing:
     print(f"attention.py: {missing}", file=sys.stderr)
     sys.exit(3)
@@ -148,26 +147,9 @@ def main() -> int:
         print("attention.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
     torch.manual_seed(1)
-    driver, limit, clock, most = smi("driver_version,power.limit,clocks.sm,clocks.max.sm")
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    record = {
-        "what": "attention forward, TFLOP/s; " + f"spaced: median of {options.repeats} single calls, runners interleaved",
-        "date": datetime.date.today().isoformat(),
-        "commit": os.environ.get("TESSERA_COMMIT") or commit.stdout.strip() or "unknown",
-        "gpu": torch.cuda.get_device_name(0),
-        "driver": driver,
-        "power_limit_watts": limit,
-        "sm_mhz_before": clock,
-        "sm_mhz_max": most,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "torch": torch.__version__,
-        "tessera": tessera.version(),
-        "contract": tessera.contract_version(),
-        "dtype": options.dtype,
-        "rows": [],
-    }
-    print(f"{record['gpu']}, driver {driver}, {limit} W, cuDNN {record['cudnn']}, {options.dtype}")
+    record = new_record(
+        "attention forward, TFLOP/s; " + f"spaced: median of {options.repeats} single calls, runners interleaved",
+        options.dtype)
     for cell in cells(dims, options.grid):
         try:
             row = measure(cell, options)

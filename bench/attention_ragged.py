@@ -11,12 +11,10 @@ mixed lengths: see equal_rate).
 """
 
 import argparse
-import datetime
 import importlib
 import json
 import math
 import os
-import subprocess
 import sys
 from typing import Callable, NamedTuple, Optional
 
@@ -25,12 +23,13 @@ sys.path.insert(0, os.path.join(HERE, "..", "python"))
 
 try:
     import torch
-    from gpu_timing import smi, spaced
+    from gpu_timing import spaced
 except ImportError as missing:
     print(f"attention_ragged.py: got no torch ({missing}); allowed torch with CUDA; install it", file=sys.stderr)
     sys.exit(3)
 try:
     import tessera
+    from gpu_record import new_record
 except (ImportError, OSError) as missing:
     print(f"attention_ragged.py: {missing}", file=sys.stderr)
     sys.exit(3)
@@ -190,26 +189,10 @@ def main() -> int:
         print("attention_ragged.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
     torch.manual_seed(1)
-    driver, limit, clock, most = smi("driver_version,power.limit,clocks.sm,clocks.max.sm")
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    record = {
-        "what": "windows, packed and paged attention beside dense calls, TFLOP/s of visible pairs in whole granules; "
+    record = new_record(
+        "windows, packed and paged attention beside dense calls, TFLOP/s of visible pairs in whole granules; "
         + f"median of {options.repeats} single calls, interleaved",
-        "date": datetime.date.today().isoformat(),
-        "commit": os.environ.get("TESSERA_COMMIT") or commit.stdout.strip() or "unknown",
-        "gpu": torch.cuda.get_device_name(0),
-        "driver": driver,
-        "power_limit_watts": limit,
-        "sm_mhz_before": clock,
-        "sm_mhz_max": most,
-        "cuda": torch.version.cuda,
-        "torch": torch.__version__,
-        "tessera": tessera.version(),
-        "contract": tessera.contract_version(),
-        "dtype": options.dtype,
-        "rows": [],
-    }
-    print(f"{record['gpu']}, driver {driver}, {limit} W, {options.dtype}")
+        options.dtype)
     fa3 = find_fa3() if options.fa3 else None
     for dim in dims:
         table = list(cells(dim, getattr(torch, options.dtype)))

@@ -13,12 +13,10 @@ device. Every runner's output is compared with Tessera's.
 """
 
 import argparse
-import datetime
 import importlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -26,13 +24,14 @@ sys.path.insert(0, os.path.join(HERE, "..", "python"))
 
 try:
     import torch
-    from gpu_timing import smi
+    from gpu_timing import graph_of
     from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError as missing:
     print(f"decode.py: got no torch ({missing}); allowed torch with CUDA; install it", file=sys.stderr)
     sys.exit(3)
 try:
     import tessera
+    from gpu_record import new_record
 except (ImportError, OSError) as missing:
     print(f"decode.py: {missing}", file=sys.stderr)
     sys.exit(3)
@@ -41,19 +40,6 @@ HEADS_Q, HEADS_KV = 32, 8
 RAGGED = [256 * (i % 32) + 37 * i + 100 for i in range(64)]
 FLUSH_BYTES = 256 << 20
 SPIN_CLOCKS = 300_000
-
-
-def graph_of(call):
-    torch.cuda.synchronize()  # the inputs are there before another stream reads them
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph.replay
 
 
 def time_calls(runs, repeats, before):
@@ -180,26 +166,9 @@ def main() -> int:
         print("decode.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
     torch.manual_seed(1)
-    driver, limit, clock, most = smi("driver_version,power.limit,clocks.sm,clocks.max.sm")
-    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    record = {
-        "what": f"decode attention, {HEADS_Q}/{HEADS_KV} heads; CUDA graph replays between events, median of {options.repeats}, runners interleaved; cold: {FLUSH_BYTES >> 20} MiB of other memory read before",
-        "date": datetime.date.today().isoformat(),
-        "commit": os.environ.get("TESSERA_COMMIT") or commit.stdout.strip() or "unknown",
-        "gpu": torch.cuda.get_device_name(0),
-        "driver": driver,
-        "power_limit_watts": limit,
-        "sm_mhz_before": clock,
-        "sm_mhz_max": most,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "torch": torch.__version__,
-        "tessera": tessera.version(),
-        "contract": tessera.contract_version(),
-        "dtype": options.dtype,
-        "rows": [],
-    }
-    print(f"{record['gpu']}, driver {driver}, {limit} W, cuDNN {record['cudnn']}, {options.dtype}")
+    record = new_record(
+        f"decode attention, {HEADS_Q}/{HEADS_KV} heads; CUDA graph replays between events, median of {options.repeats}, runners interleaved; cold: {FLUSH_BYTES >> 20} MiB of other memory read before",
+        options.dtype)
     pairs = [(b, s) for b in options.batches for s in options.lengths]
     if options.cells:
         pairs = [tuple(numbers(cell.replace("x", ","))) for cell in options.cells.split(",")]

@@ -1,4 +1,4 @@
-"""How the GPU benchmarks take times: single calls with a spin between them, or back to back; clocks from nvidia-smi."""
+"""How the GPU benchmarks take times: single calls with a spin between them, graphs of one, or back to back; clocks from nvidia-smi."""
 
 import statistics
 import subprocess
@@ -23,6 +23,20 @@ def spaced(runs, repeats):
             events[i].append((begin, end))
         torch.cuda.synchronize()
     return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
+
+
+def graph_of(call):
+    """One call as a CUDA graph: what it returns replays it."""
+    torch.cuda.synchronize()  # the inputs are there before another stream reads them
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph.replay
 
 
 def smi(fields):

@@ -7,20 +7,15 @@
 #include <limits>
 
 #include "kernels/sm90/fmha_decode/decode.h"
+#include "registry/sm90_layout.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kElementBytes = 2;
-constexpr int64_t kAlignmentBytes = 16;  // of rows of Q, K, V
-constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 constexpr int64_t kMaxRows = 1024;  // query rows of a K/V head
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxUnits = int64_t{1} << 30;
-
-sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
-  return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
-}
 
 // The problem without its scratch. A K/V without keys is never read; its view then describes Q's memory.
 sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
@@ -53,24 +48,6 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   return problem;
 }
 
-// A dimension of one element is never stepped over, so its stride may be anything.
-const char* layout_limit(const sm90::TensorView& t) {
-  if (reinterpret_cast<uintptr_t>(t.data) % kAlignmentBytes != 0) {
-    return "data of q, k, v: got an address that is no multiple of 16 bytes; allowed multiples of 16";
-  }
-  for (const auto& [extent, stride] :
-       {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
-    if (extent <= 1) continue;
-    if (stride * kElementBytes % kAlignmentBytes != 0) {
-      return "strides of q, k, v: got one that is no multiple of 16 bytes; allowed multiples of 16";
-    }
-    if (stride == 0 || stride >= kMaxStrideBytes / kElementBytes) {
-      return "strides of q, k, v: got 0, or 2^40 bytes or more; allowed between them";
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 const char* sm90_decode_limit(const tessera_fmha_params& p) {
@@ -98,7 +75,7 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
     return "batch: got more than 2^30 rows times chunks of keys; allowed up to that";
   }
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
-    if (const char* text = layout_limit(*t); text != nullptr) return text;
+    if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
   }
   return nullptr;
 }

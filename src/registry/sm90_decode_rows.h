@@ -23,8 +23,7 @@ inline constexpr KernelRow kSm90Decode = {
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
         "CUDA; f16, bf16; head dims 8, 16 .. 256; few query tokens; causal, windows; paged, used lengths, sinks, f32 "
-        "O, "
-        "states, LSE; rows aligned to 16 bytes",
+        "O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,

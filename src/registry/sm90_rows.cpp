@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_prefill/ragged.h"
 #include "kernels/sm90/fmha_prefill/table.h"
+#include "registry/sm90_layout.h"
 #include "registry/sm90_rows.h"
 
 namespace tessera {
@@ -13,16 +14,9 @@ namespace {
 
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kWideElementBytes = 4;  // of O in fp32
-constexpr int64_t kAlignmentBytes = 16;   // of the copy engine: addresses and strides
-constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
-constexpr int64_t kMaxTiles = int64_t{1} << 30;
-constexpr int32_t kDimStep = 8;       // elements of 16 bytes
-constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
-
-sm90::TensorView view_of(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
-  return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
-}
+constexpr int64_t kMaxTiles = std::numeric_limits<int32_t>::max() / 2;
+constexpr int32_t kDimStep = 8;  // elements of 16 bytes
 
 constexpr int64_t kSeveral = 2;  // tokens of a tensor that is stepped through, however many there are
 
@@ -84,24 +78,6 @@ const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p, bool ragged) {
                             sm90::needs_general_finish(problem_of(p, false)));
 }
 
-// A dimension of one element is never stepped over, so its stride may be anything.
-const char* layout_limit(const sm90::TensorView& t, int64_t element_bytes) {
-  if (reinterpret_cast<uintptr_t>(t.data) % kAlignmentBytes != 0) {
-    return "data of q, k, v, o: got an address that is no multiple of 16 bytes; allowed multiples of 16";
-  }
-  for (const auto& [extent, stride] :
-       {std::pair{t.tokens, t.stride_token}, std::pair{t.heads, t.stride_head}, std::pair{t.batch, t.stride_batch}}) {
-    if (extent <= 1) continue;
-    if (stride * element_bytes % kAlignmentBytes != 0) {
-      return "strides of q, k, v, o: got one that is no multiple of 16 bytes; allowed multiples of 16";
-    }
-    if (stride == 0 || stride >= kMaxStrideBytes / element_bytes) {
-      return "strides of q, k, v, o: got 0, or 2^40 bytes or more; allowed between them";
-    }
-  }
-  return nullptr;
-}
-
 const char* limit_of(const tessera_fmha_params& p, bool ragged) {
   const sm90::PrefillEntry* entry = entry_of(p, ragged);
   if (entry == nullptr) {
@@ -120,7 +96,7 @@ const char* limit_of(const tessera_fmha_params& p, bool ragged) {
   // The extents are below 2^31, 2^20 and 2^30.
   const int64_t tiles = (p.seqlen_q + entry->block_m - 1) / entry->block_m;
   if (p.batch * p.num_heads_q > kMaxTiles || p.batch * p.num_heads_q * tiles > kMaxTiles) {
-    return "batch: got more than 2^30 tiles of queries; allowed up to that";
+    return "batch: got more than 2^30 - 1 tiles of queries; allowed up to that";
   }
   const sm90::PrefillProblem problem = problem_of(p, ragged);
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
@@ -134,7 +110,7 @@ Status run(const tessera_fmha_params& p, bool ragged, void* workspace, const tes
   if (!multiprocessors.ok()) return multiprocessors.status();
   const auto queue = static_cast<cudaStream_t>(stream.cuda_stream);
   // The kernel leaves its counter at 0, but what the caller's workspace holds now is anyone's guess.
-  const cudaError_t error = cudaMemsetAsync(workspace, 0, kCounterBytes, queue);
+  const cudaError_t error = cudaMemsetAsync(workspace, 0, sm90::kCounterBytes, queue);
   if (error != cudaSuccess) {
     return {Code::kDevice, fmt::format("workspace: got {} when cleared on cuda_stream; allowed memory and a stream of "
                                        "the current device; check both",

@@ -79,6 +79,16 @@ TEST(Explain, CudaKernelsTellTheirTilesAndSharedMemory) {
     }
   }
 }
+
+TEST(Explain, RaggedKernelsTellTheirOwnRoles) {
+  Problem problem(TESSERA_DEVICE_CUDA, 128);
+  for (const bool ragged : {false, true}) {
+    problem.p.force_kernel = ragged ? "sm90_fmha_ragged" : "sm90_fmha_prefill";
+    const std::string text = problem.explain();
+    EXPECT_EQ(has(text, "one that draws tiles"), ragged) << text;
+    EXPECT_EQ(has(text, "one thread for K and V"), !ragged) << text;
+  }
+}
 #endif
 
 }  // namespace

@@ -18,21 +18,6 @@ __device__ __forceinline__ int load_shared(uint32_t address) {
   return value;
 }
 
-__device__ __forceinline__ void store_shared(uint32_t address, const int4& value) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
-               "r"(value.w)
-               : "memory");
-}
-
-__device__ __forceinline__ int4 load_shared_int4(uint32_t address) {
-  int4 x;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
-
 __device__ __forceinline__ float load_float(uint32_t address) {
   float x;
   asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
@@ -57,6 +42,16 @@ __device__ __forceinline__ void store_pair(uint32_t address, float2 x) {
 __device__ __forceinline__ void store_piece(uint32_t address, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
                : "memory");
+}
+
+// The same 16 bytes as signed integers.
+__device__ __forceinline__ void store_shared(uint32_t address, const int4& x) {
+  store_piece(address, make_uint4(static_cast<uint32_t>(x.x), static_cast<uint32_t>(x.y), static_cast<uint32_t>(x.z),
+                                  static_cast<uint32_t>(x.w)));
+}
+__device__ __forceinline__ int4 load_shared_int4(uint32_t address) {
+  const uint4 x = load_piece(address);
+  return make_int4(static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), static_cast<int>(x.w));
 }
 
 __device__ __forceinline__ float4 load_floats(uint32_t address) {

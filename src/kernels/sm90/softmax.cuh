@@ -52,9 +52,8 @@ __device__ __forceinline__ float power_of_drop(float change) {
 }
 
 // R3 for one granule, masked scores given as -Inf: moves rows.m on. Returns whether any row of the warp changed its
-// maximum, with the a of R3 per row in `rescale` (1 otherwise). kLazy false: every new maximum counts (T = 0), which is
-// not the contract; benchmarks use it to price T.
-template <bool kLazy, int kScores>
+// maximum, with the a of R3 per row in `rescale` (1 otherwise).
+template <int kScores>
 __device__ __forceinline__ bool move_maximum(const float (&s)[kScores], ChunkRows& rows,
                                              float (&rescale)[kRowsPerThread], float c, float lazy_threshold) {
   // Two chains of maxima per row hide the latency of each.
@@ -85,7 +84,7 @@ __device__ __forceinline__ bool move_maximum(const float (&s)[kScores], ChunkRow
 #pragma unroll
   for (int h = 0; h < kRowsPerThread; ++h) {
     const float u = ceil_of_product(mu[h], c);
-    const bool moves = u > (kLazy ? __fadd_rn(rows.m[h], lazy_threshold) : rows.m[h]);
+    const bool moves = u > __fadd_rn(rows.m[h], lazy_threshold);
     const float m = moves ? u : rows.m[h];
     rescale[h] = power_of_drop(__fsub_rn(rows.m[h], m));
     rows.m[h] = m;

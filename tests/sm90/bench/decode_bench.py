@@ -20,24 +20,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "bench"))
-from gpu_timing import smi  # noqa: E402
+from gpu_timing import graph_of, smi  # noqa: E402
 
 HEADS_Q, HEADS_KV, DIM = 32, 8, 128
 CHUNK = 2048
 RAGGED = [256 * (i % 32) + 37 * i + 100 for i in range(64)]  # 64 lengths of 100 to about 10 k
-
-
-def graph_of(call):
-    torch.cuda.synchronize()  # the inputs are there before another stream reads them
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph.replay
 
 
 def time_calls(runs, repeats, flush):

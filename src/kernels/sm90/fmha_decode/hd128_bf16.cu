@@ -7,19 +7,20 @@ namespace tessera::sm90 {
 namespace {
 
 template <int kRows, int kCluster, int kOwn>
-DecodeEntry entry(const char* name) {
+constexpr DecodeEntry entry(const char* name) {
   return decode_entry<DecodeKernel<128, true, kRows, kCluster, kOwn, false>>(name);
 }
 
 }  // namespace
 
-std::vector<DecodeEntry> decode_hd128_bf16() {
-  return {
+std::span<const DecodeEntry> decode_hd128_bf16() {
+  static constexpr DecodeEntry kEntries[] = {
       entry<8, 1, 2>("sm90_fmha_decode_hd128_bf16_r8_c1"),   entry<8, 2, 2>("sm90_fmha_decode_hd128_bf16_r8_c2"),
       entry<8, 4, 4>("sm90_fmha_decode_hd128_bf16_r8_c4"),   entry<8, 8, 2>("sm90_fmha_decode_hd128_bf16_r8_c8"),
       entry<16, 1, 1>("sm90_fmha_decode_hd128_bf16_r16_c1"), entry<16, 2, 2>("sm90_fmha_decode_hd128_bf16_r16_c2"),
       entry<16, 4, 1>("sm90_fmha_decode_hd128_bf16_r16_c4"), entry<16, 8, 1>("sm90_fmha_decode_hd128_bf16_r16_c8"),
   };
+  return kEntries;
 }
 
 }  // namespace tessera::sm90

@@ -7,14 +7,14 @@ namespace tessera::sm90 {
 namespace {
 
 template <int kRows, int kCluster, int kOwn>
-DecodeEntry entry(const char* name) {
+constexpr DecodeEntry entry(const char* name) {
   return decode_entry<DecodeKernel<128, false, kRows, kCluster, kOwn, true>>(name);
 }
 
 }  // namespace
 
-std::vector<DecodeEntry> decode_hd128_f16_paged() {
-  return {
+std::span<const DecodeEntry> decode_hd128_f16_paged() {
+  static constexpr DecodeEntry kEntries[] = {
       entry<8, 1, 2>("sm90_fmha_decode_hd128_f16_paged_r8_c1"),
       entry<8, 2, 2>("sm90_fmha_decode_hd128_f16_paged_r8_c2"),
       entry<8, 4, 4>("sm90_fmha_decode_hd128_f16_paged_r8_c4"),
@@ -23,6 +23,7 @@ std::vector<DecodeEntry> decode_hd128_f16_paged() {
       entry<16, 2, 1>("sm90_fmha_decode_hd128_f16_paged_r16_c2"),
       entry<16, 4, 1>("sm90_fmha_decode_hd128_f16_paged_r16_c4"),
   };
+  return kEntries;
 }
 
 }  // namespace tessera::sm90

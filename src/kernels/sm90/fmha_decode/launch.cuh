@@ -47,7 +47,7 @@ struct DecodeLauncher {
 };
 
 template <class Tag>
-DecodeEntry decode_entry(const char* name) {
+constexpr DecodeEntry decode_entry(const char* name) {
   using Launcher = DecodeLauncher<Tag>;
   return {name,
           Tag::kNumbers.head_dim,

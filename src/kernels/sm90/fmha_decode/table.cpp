@@ -3,11 +3,6 @@
 namespace tessera::sm90 {
 namespace {
 
-const std::vector<DecodeEntry>& entries() {
-  static const std::vector<DecodeEntry> all = decode_table();
-  return all;
-}
-
 // Blocks per unit. An H200 holds 132, 66, 30, 15 clusters of 1, 2, 4, 8 at a time; two rounds of pairs are a little
 // faster than one of single blocks (1 x 32768 and 8 x 4096 keys, 128 units).
 int blocks_per_unit(int64_t units) {
@@ -21,13 +16,15 @@ const DecodeEntry* find_decode(const DecodeProblem& p) {
   const int tile = rows <= 8 ? 8 : 16;
   const int most = blocks_per_unit(most_units(p, tile));
   const DecodeEntry* best = nullptr;
-  for (const DecodeEntry& entry : entries()) {
-    if (entry.head_dim == (p.q.dims <= 64    ? 64
-                           : p.q.dims <= 128 ? 128
-                                             : 256) &&
-        entry.bf16 == (p.dtype == TESSERA_BF16) && entry.rows == tile && entry.paged == (p.page_table != nullptr) &&
-        entry.cluster <= most && (best == nullptr || entry.cluster > best->cluster)) {
-      best = &entry;
+  for (const auto& file : kDecodeFiles) {
+    for (const DecodeEntry& entry : file()) {
+      if (entry.head_dim == (p.q.dims <= 64    ? 64
+                             : p.q.dims <= 128 ? 128
+                                               : 256) &&
+          entry.bf16 == (p.dtype == TESSERA_BF16) && entry.rows == tile && entry.paged == (p.page_table != nullptr) &&
+          entry.cluster <= most && (best == nullptr || entry.cluster > best->cluster)) {
+        best = &entry;
+      }
     }
   }
   return best;

@@ -19,7 +19,6 @@ struct PrefillNumbers {
   bool bf16;         // else fp16
   int granule_keys;  // G; also the KV tile
   int chunk_keys;    // C, a multiple of G; 0: one chunk without end (not the contract: prices R8)
-  bool lazy_max;     // T = 8; false: T = 0 (not the contract: prices T)
 };
 
 // What the bits must not depend on.
@@ -41,7 +40,7 @@ inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
 inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers
 inline constexpr int kLeastBoxKeys = 8;    // rows of K or V that the copy engine fetches at a time: whole swizzle atoms
-inline constexpr int kWideHeadDim = 256;   // its O has no place on chip but the accumulator: consumer_wide.cuh
+inline constexpr int kWideHeadDim = 256;   // a quarter of its chained O has a place on chip: consumer_wide.cuh
 
 // Consumers of a block, and floats per thread of the chained O that they keep on chip at least: sizes of scratch.
 constexpr int most_consumers(int64_t head_dim) {
@@ -89,8 +88,9 @@ struct PrefillLayout {
   // Ragged kernels: a slot is a RaggedSlot, and a word per stage has a bit for each absent box of keys.
   static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : kTileSlotBytes;
   static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
-  static constexpr int kTaken = kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);  // mbarrier: a tile is begun
-  static constexpr int kTimeline = kTaken + (kSchedule.ragged ? 8 : 0);                   // stamps of each consumer
+  static constexpr int kTaken =
+      kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);           // mbarrier: most of a tile is fetched
+  static constexpr int kTimeline = kTaken + (kSchedule.ragged ? 8 : 0);  // stamps of each consumer
   static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
@@ -126,7 +126,8 @@ struct TileOrder {
 inline constexpr int kTimelineStamps = 2048;  // at most, of a consumer
 
 // What ragged kernels take beyond the others: lengths, visibility (R2) and layouts that are only known on the device.
-// Arrays of the caller may hold anything; see ragged_scheduler.cuh.
+// Lengths, positions and pages in the caller's arrays may be anything: see token_range() of ragged_tiles.h. Offsets in
+// cu_seqlens must lie in the packed tensors, whose sizes are not known here.
 struct RaggedArguments {
   // Of K and V where a box begins before its first row, or has none: Clip::kBegin of tma_map.h. Those of
   // PrefillArguments are Clip::kEnd.

@@ -73,6 +73,9 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     if (last) {
       return;
     }
+    if (Base::starts(index)) {
+      wait_staging(warpgroup);
+    }
     const float4 state = make_float4(f.closed.m[0], f.closed.m[1], f.closed.l[0], f.closed.l[1]);
     if (superchunk_ends) {
       float4* const memory = superchunk_memory(warpgroup);
@@ -82,9 +85,6 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       }
       memory[kOutputs / 4 * kWarpgroupThreads] = state;
       return;
-    }
-    if (Base::starts(index)) {
-      wait_staging(warpgroup);
     }
     float4* const near = chain_shared(warpgroup);
     float4* const memory = chain_global(warpgroup);

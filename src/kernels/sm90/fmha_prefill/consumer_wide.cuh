@@ -1,7 +1,7 @@
-// A consumer of head dim 256: O fills half of the registers, so the chained O of the chunks so far (R8) stays in global
-// scratch and is only ever held piece by piece. A chunk's end changes it in place; the row's last chunk is chained on
-// the way from the registers to the finished tile. O in registers is never written outside of P V and its rescaling:
-// ptxas would give a chained O registers of its own.
+// A consumer of head dim 256: O fills half of the registers, so the chained O of the chunks so far (R8) stays in
+// memory, a quarter of it shared and the rest global scratch, and is only ever held piece by piece. A chunk's end
+// changes it in place; the row's last chunk is chained on the way from the registers to the finished tile. O in
+// registers is never written outside of P V and its rescaling: ptxas would give a chained O registers of its own.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/granule.cuh"
@@ -268,10 +268,6 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
                                               const Position& at) const {
     if (j % kChunkTiles == 0) {
       weigh_exactly<true>(f, j, first_row, first_masked);
-      return;
-    }
-    if constexpr (!Base::kNumbers.lazy_max) {
-      weigh_exactly<false>(f, j, first_row, first_masked);
       return;
     }
     pin_registers(f.s);

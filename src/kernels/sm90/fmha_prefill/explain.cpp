@@ -36,26 +36,33 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
     return false;
   }
   const int64_t tiles = (p.seqlen_q + L::kBlockM - 1) / L::kBlockM;
+  const bool masked = s.causal != 0 || s.window_left >= 0 || s.window_right >= 0 || s.compress_ratio != 0;
   *text = fmt::format(
       "variant: {}\n"
       "instructions: TMA, wgmma m64n{}k16 and m64n{}k16, setmaxnreg\n"
       "tiles: {} rows (query tokens of one head) by granules of {} keys\n"
-      "query tiles: {} per head, {} in all, longest first\n"
+      "query tiles: {} per head, {} in all{}, {}\n"
       "grid: one block per multiprocessor, {} threads; further tiles from a counter\n"
-      "roles: producer warpgroup (one thread for K and V, one per consumer for Q; {} registers), {} consumer "
+      "roles: producer warpgroup ({}; {} registers), {} consumer "
       "warpgroups of 64 rows ({} registers)\n"
       "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; {} "
       "{} x {} at {}; states at {}; barriers at {}\n"
-      "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each tile slot)\n",
+      "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each tile slot{})\n",
       Tag::kName, kNumbers.granule_keys, kNumbers.head_dim, L::kBlockM, kNumbers.granule_keys, tiles,
-      tiles * p.num_heads_q * p.batch, L::kThreads, kSchedule.producer_registers, kSchedule.consumer_warpgroups,
-      kSchedule.consumer_registers, L::kBytes, kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages,
-      L::kKvBytes, L::kK, kSchedule.stages, L::kKvBytes, L::kV, L::kWide ? "staging" : "chained O and staging",
-      kSchedule.consumer_warpgroups, L::kChainBytes, L::kChain, L::kStates, L::kBarriers, L::kBarrierCount);
+      tiles * p.num_heads_q * p.batch, kSchedule.ragged ? " at most" : "", masked ? "longest first" : "head by head",
+      L::kThreads,
+      kSchedule.ragged ? "a warp for K and V, one that draws tiles, a lane per consumer for Q"
+                       : "one thread for K and V, one per consumer for Q",
+      kSchedule.producer_registers, kSchedule.consumer_warpgroups, kSchedule.consumer_registers, L::kBytes,
+      kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages, L::kKvBytes, L::kK, kSchedule.stages,
+      L::kKvBytes, L::kV, L::kWide ? "staging" : "chained O and staging", kSchedule.consumer_warpgroups, L::kChainBytes,
+      L::kChain, L::kStates, L::kBarriers, L::kBarrierCount + (kSchedule.ragged ? 1 : 0),
+      kSchedule.ragged ? "; one that asks for the next tile" : "");
   const int64_t box_keys = ragged_box_keys(kNumbers.granule_keys, s.page_table != nullptr, s.page_size);
   const int64_t keys = s.page_table != nullptr ? s.page_size : s.seqlen_k;
-  const int64_t batch = s.page_table != nullptr ? s.num_pages : p.batch;
-  *text += box("Q", p.seqlen_q, p.num_heads_q, p.batch, p.q, kWarpgroupRows, p.head_dim_qk);
+  const int64_t batch = s.page_table != nullptr ? s.num_pages : s.cu_seqlens_k != nullptr ? 1 : p.batch;
+  const int64_t query_batch = p.cu_seqlens_q != nullptr ? 1 : p.batch;
+  *text += box("Q", p.seqlen_q, p.num_heads_q, query_batch, p.q, kWarpgroupRows, p.head_dim_qk);
   *text += box("K", keys, p.num_heads_kv, batch, s.k, static_cast<int>(box_keys), p.head_dim_qk);
   *text += box("V", keys, p.num_heads_kv, batch, s.v, static_cast<int>(box_keys), p.head_dim_v);
   if (kSchedule.ragged) {
@@ -65,7 +72,7 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
     *text += "O: from registers to memory (sinks, fp32 or states)\n";
     return true;
   }
-  *text += box("O", p.seqlen_q, p.num_heads_q, p.batch, p.o, kWarpgroupRows, p.head_dim_v);
+  *text += box("O", p.seqlen_q, p.num_heads_q, query_batch, p.o, kWarpgroupRows, p.head_dim_v);
   return true;
 }
 

@@ -130,7 +130,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     if (fresh) {
       f.rows.clear();
     }
-    return move_maximum<kNumbers.lazy_max>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+    return move_maximum(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
   // S of a granule, complete.
   __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at) const {

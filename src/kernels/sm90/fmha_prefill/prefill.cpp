@@ -11,8 +11,7 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr int64_t kScratchAlignment = 16;
-constexpr size_t kCounterBytes = 16;  // the tile counter
-// What follows it starts on a line of the L2 cache: else each access of a warp would touch one line more.
+// What follows the counter starts on a line of the L2 cache: else each access of a warp would touch one line more.
 constexpr size_t kLineBytes = 128;
 
 // What decides on the accumulators: the keys of a row and the head dim of the kernel.

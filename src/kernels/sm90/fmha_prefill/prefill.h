@@ -13,8 +13,22 @@
 
 namespace tessera::sm90 {
 
+// K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
+// on).
+inline constexpr int64_t kSectionBytes = int64_t{32} << 20;
+// But that many K/V heads may be in flight whatever their size: each still has a handful of tiles at work that read the
+// same keys at about the same time, and the longest-first order has more to balance with.
+inline constexpr int64_t kSectionHeads = 16;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+inline constexpr size_t kCounterBytes = 16;  // the tile counter at the start of the scratch
+
 // What only ragged kernels take; each field as in tessera_fmha_params and its one segment. Then `tokens` of Q, O, K and
-// V are bounds, packed tensors have batch = 1, and paged ones batch = pages and tokens = page size.
+// V only says whether there is more than one; packed tensors have batch = 1, paged ones batch = pages and tokens = page
+// size.
 struct RaggedProblem {
   bool wanted = false;
   int64_t batch = 0;

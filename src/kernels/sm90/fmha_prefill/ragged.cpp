@@ -100,7 +100,8 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   to.tile_prefix = lengths_differ(r) ? tile_prefix : nullptr;
   to.batch = static_cast<int32_t>(r.batch);
   to.query_tiles = static_cast<int32_t>(query_tiles);
-  // As in run_prefill(): without a mask one K/V head after the other.
+  // Without a mask one K/V head after the other, as in run_prefill(); with one at least kSectionHeads, at head dim 256
+  // too, where run_prefill() takes only those that fit L2 (not tried here).
   const bool masked = problem.causal || r.window_left >= 0 || r.window_right >= 0 || r.compress_ratio != 0;
   to.section_heads = masked ? kSectionHeads : 1;
   to.section_keys = masked ? kSectionBytes / ((problem.q.dims + problem.v.dims) * kElementBytes) : 0;

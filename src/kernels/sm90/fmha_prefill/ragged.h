@@ -13,17 +13,6 @@
 
 namespace tessera::sm90 {
 
-// K and V of the heads that are in flight together should stay in the L2 cache (50 MB on the parts this was measured
-// on).
-inline constexpr int64_t kSectionBytes = int64_t{32} << 20;
-// But that many K/V heads may be in flight whatever their size: each still has a handful of tiles at work that read the
-// same keys at about the same time, and the longest-first order has more to balance with.
-inline constexpr int64_t kSectionHeads = 16;
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 // Whether the problem needs a kernel with modifiers of the scores.
 bool needs_modifiers(const tessera_fmha_params& params);
 

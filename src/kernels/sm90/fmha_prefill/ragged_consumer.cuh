@@ -93,7 +93,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     if (fresh) {
       f.rows.clear();
     }
-    return move_maximum<true>(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+    return move_maximum(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
 
   // Issues O := [O +] P_j V_j (R6). V may hold what no query sees: 0 times NaN would be NaN.

@@ -54,8 +54,8 @@ struct RaggedProducer : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- K and V
 
-  // Where the lane's box of keys of a granule lies. The table is read a granule ahead: its latency then passes while
-  // the stages before are waited for, as long as nobody looks at the entry.
+  // Where the lane's box of keys of a granule lies. Head dims 64 and 128 read the table a granule ahead: its latency
+  // then passes while the stages before are waited for, as long as nobody looks at the entry.
   struct Place {
     int key;    // the first one of the box
     int row;    // of its tensor or page

@@ -13,7 +13,7 @@ struct PrefillHd64 {
   static constexpr const char* kName = kBf16 ? (kCausal ? "sm90_prefill_hd64_bf16_causal" : "sm90_prefill_hd64_bf16")
                                              : (kCausal ? "sm90_prefill_hd64_f16_causal" : "sm90_prefill_hd64_f16");
   static constexpr PrefillNumbers kNumbers = {
-      .head_dim = 64, .bf16 = kBf16, .granule_keys = 128, .chunk_keys = kChunkKeys, .lazy_max = true};
+      .head_dim = 64, .bf16 = kBf16, .granule_keys = 128, .chunk_keys = kChunkKeys};
   static constexpr PrefillSchedule kSchedule = {
       .causal = kCausal, .consumer_warpgroups = 3, .stages = 4, .producer_registers = 32, .consumer_registers = 160};
 };
@@ -23,7 +23,7 @@ struct PrefillHd128 {
   static constexpr const char* kName = kBf16 ? (kCausal ? "sm90_prefill_hd128_bf16_causal" : "sm90_prefill_hd128_bf16")
                                              : (kCausal ? "sm90_prefill_hd128_f16_causal" : "sm90_prefill_hd128_f16");
   static constexpr PrefillNumbers kNumbers = {
-      .head_dim = 128, .bf16 = kBf16, .granule_keys = 128, .chunk_keys = kChunkKeys, .lazy_max = true};
+      .head_dim = 128, .bf16 = kBf16, .granule_keys = 128, .chunk_keys = kChunkKeys};
   static constexpr PrefillSchedule kSchedule = {
       .causal = kCausal, .consumer_warpgroups = 3, .stages = 2, .producer_registers = 32, .consumer_registers = 160};
 };
@@ -33,7 +33,7 @@ struct PrefillHd256 {
   static constexpr const char* kName = kBf16 ? (kCausal ? "sm90_prefill_hd256_bf16_causal" : "sm90_prefill_hd256_bf16")
                                              : (kCausal ? "sm90_prefill_hd256_f16_causal" : "sm90_prefill_hd256_f16");
   static constexpr PrefillNumbers kNumbers = {
-      .head_dim = 256, .bf16 = kBf16, .granule_keys = 64, .chunk_keys = kChunkKeys, .lazy_max = true};
+      .head_dim = 256, .bf16 = kBf16, .granule_keys = 64, .chunk_keys = kChunkKeys};
   static constexpr PrefillSchedule kSchedule = {
       .causal = kCausal, .consumer_warpgroups = 2, .stages = 2, .producer_registers = 32, .consumer_registers = 232};
 };
