@@ -35,7 +35,7 @@ struct PrefillProducer : PrefillCommon<Tag> {
 
   // Granules of a tile that are left to copy when the next one is drawn: enough to hide the drawing and the copies of
   // Q.
-  static constexpr int kLateGranules = 4;
+  static constexpr int kLateGranules = Layout::kWide ? 4 : 2;
 
   // Draws the block's tiles and feeds K and V.
   __device__ __forceinline__ void produce() const {
@@ -45,23 +45,22 @@ struct PrefillProducer : PrefillCommon<Tag> {
     post_tile(tile_at, query);
     while (query.granules >= 0) {
       QueryTile next{};
-      if constexpr (!Layout::kWide) {
+      const auto draw = [&] {
         next = Base::tile(draw_tile());
         post_tile(tile_at, next);
-      }
+      };
       const int head_kv = query.head / args.group;
       // K runs kAhead granules before V: consumers let go of them in this order.
       constexpr int kAhead = Layout::kWide ? 1 : 0;
-      static_assert(!Layout::kWide || kAhead > 0, "tiles: one without keys must draw the next one too");
+      if (kAhead == 0 && query.granules == 0) {
+        draw();
+      }
       Position k_at = at;
 #pragma unroll 1
       for (int j = -kAhead; j < query.granules; ++j) {
-        if constexpr (Layout::kWide) {
-          // Late: who draws while it has much to do leaves the others nothing to balance with.
-          if (j == max(-kAhead, query.granules - kLateGranules)) {
-            next = Base::tile(draw_tile());
-            post_tile(tile_at, next);
-          }
+        // Late: who draws while it has much to do leaves the others nothing to balance with.
+        if (j == max(-kAhead, query.granules - kLateGranules)) {
+          draw();
         }
         if (j + kAhead < query.granules) {
           load_kv(Base::k_ring().begin_fill(k_at, Layout::kKvBytes), &args.k_map, Layout::kK, k_at.stage(), j + kAhead,

@@ -162,6 +162,9 @@ struct RaggedProducer : PrefillCommon<Tag> {
         if constexpr (Layout::kWide) {  // consumers of a wide O multiply with K of the next granule first
           box = box_of(slot, place);
           fetch_keys(box, at, head_kv);
+          if (first + 1 < end) {
+            place = place_of(slot, first + 1);
+          }
         }
       } else if (lane() == 0) {
         barrier_arrive(Base::taken());
@@ -174,8 +177,11 @@ struct RaggedProducer : PrefillCommon<Tag> {
         if constexpr (Layout::kWide) {
           const Box current = box;
           if (j + 1 < end) {
-            box = box_of(slot, place_of(slot, j + 1));
+            box = box_of(slot, place);
             fetch_keys(box, at.next(), head_kv);
+            if (j + 2 < end) {
+              place = place_of(slot, j + 2);
+            }
           }
           fetch_values(current, at, head_kv);
         } else {
