@@ -89,7 +89,7 @@ TEST_F(CudaSelection, RefusalsNameTheFieldAndTheRow) {
       {"strides of q, k, v, o: got 0", [](tessera_fmha_params& p) { p.segments[0].k.stride_head = 0; }},
       {"seqlen_q, seqlen_k: got more than 2^30 - 1",
        [](tessera_fmha_params& p) { p.segments[0].seqlen_k = int64_t{1} << 30; }},
-      {"batch: got more than 2^30 tiles", [](tessera_fmha_params& p) { p.batch = int64_t{1} << 30; }},
+      {"batch: got more than 2^30 - 1 tiles", [](tessera_fmha_params& p) { p.batch = int64_t{1} << 30; }},
   };
   for (const Case& c : cases) {
     tessera_fmha_params p = problem(512, 512);
