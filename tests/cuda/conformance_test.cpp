@@ -154,6 +154,22 @@ TEST_P(CudaLong, ChunkAndSuperchunkBoundaries) {
 }
 
 // Scores of tens: the maximum moves in most granules and weights underflow; queries before the first key see nothing.
+// A window whose keys begin in the last chunk of a superchunk (keys 30720 to 32767), for all rows or for the first ones
+// only: the first chunk that a kernel looks at then also closes a superchunk.
+TEST_P(CudaLong, WindowsThatBeginInASuperchunksLastChunk) {
+  Tallies tallies("boundaries", GetParam());
+  for (const int32_t dim : {64, 128, 256}) {
+    for (const int64_t window : {4000, 2290}) {
+      FmhaSpec spec = plain(GetParam(), 70, 35100);
+      spec.head_dim_qk = spec.head_dim_v = dim;
+      spec.segments[0].window_left = window;
+      tallies.check(spec);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(tallies.compared_by("sm90_fmha_ragged"), 6);
+}
+
 TEST_P(CudaLong, MovingMaximaAndRowsWithoutKeys) {
   Tallies tallies("maxima", GetParam());
   for (const float amplitude : {0.0F, 1e-3F, 20.0F, 200.0F}) {
