@@ -57,6 +57,11 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
   return Tile::kFlags | (address >> 4);
 }
 
+// A descriptor with such flags whose low word (address and leading offset) was computed elsewhere.
+__device__ __forceinline__ constexpr uint64_t with_low_word(uint64_t flags, uint32_t low) {
+  return flags >> 32 << 32 | low;
+}
+
 // Byte offset of the pair of elements (row, column), (row, column + 1) of a tile with `rows` rows; column is even.
 __device__ __forceinline__ uint32_t swizzled_offset(int rows, int row, int column) {
   const int panel = column / kPanelColumns;

@@ -79,7 +79,7 @@ struct FreeConsumer : PrefillConsumer<Tag> {
 
   __device__ __forceinline__ void weigh_exact(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
                                               const Position& at) const {
-    Base::compute_scores(f, warpgroup, at);
+    Base::compute_scores(f, warpgroup, at, Base::descriptor_of(at));
     Base::mask(f, j, first_row, first_masked);
     float rescale[kRowsPerThread];
     if (move_free<Base>(f, args, rescale) && j > 0) {

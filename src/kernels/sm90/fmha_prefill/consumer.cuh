@@ -110,6 +110,9 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     f.o[4 * i + 3] = chain_output(x.w, f.o[4 * i + 3], w, 4 * i + 3);
   }
 
+  // S of a chunk's first granule runs beside the chain before it where the chained O takes no registers of S.
+  static constexpr bool kEarlyScores = Layout::kChainGlobal == 0;
+
   // One granule after the other; the other warpgroups multiply while this one computes weights. The inner loop has
   // nothing in it that only some granules need: every instruction there costs the tensor cores time.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
@@ -122,20 +125,41 @@ struct PrefillConsumer : PrefillGranules<Tag> {
 #pragma unroll 1
     while (true) {
       if (j == end) {
-        const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
-        end = uniform(min(min((j / kChunkTiles + 1) * kChunkTiles, tiles), max(first_masked, j + 1)));
+        end = run_end(warpgroup, j, first_masked, at);
+      }
+      if constexpr (Base::kSchedule.causal) {
+        // The tile's last granule, of which the rows see the first half only.
+        if (uniform(key_limit(query.first_row + kWarpgroupRows - 1)) <= j * kTileKeys + kTileKeys / 2) {
+          Base::template weigh<typename Base::Half>(f, warpgroup, j, exact, query.first_row, first_masked, at);
+          multiply_last<typename Base::Half>(f, warpgroup, j, true, at, leader);
+          at.advance();
+          break;
+        }
       }
       weigh(f, warpgroup, j, exact, query.first_row, first_masked, at);
       bool weighed = true;
 #pragma unroll 1
-      while (j + 1 < end) {
-        multiply(f, warpgroup, j % kChunkTiles == 0, false, at, leader);
-        at.advance();
-        ++j;
-        if (!weigh_plain(f, warpgroup, at)) {
-          weighed = false;
+      while (true) {
+        uint32_t descriptor = Base::descriptor_of(at);
+#pragma unroll 1
+        while (j + 1 < end) {
+          multiply(f, warpgroup, j % kChunkTiles == 0, false, at, leader, descriptor);
+          at.advance();
+          ++j;
+          if (!weigh_plain(f, warpgroup, at, descriptor)) {
+            weighed = false;
+            break;
+          }
+        }
+        if (!kEarlyScores || !weighed || (j + 1) % kChunkTiles != 0 ||
+            end == Base::own_granules(warpgroup, Base::round_of(at))) {
           break;
         }
+        multiply(f, warpgroup, j % kChunkTiles == 0, false, at, leader, descriptor);
+        at.advance();
+        ++j;
+        end = run_end(warpgroup, j, first_masked, at);
+        begin_chunk(f, warpgroup, j, query.first_row, first_masked, at, descriptor);
       }
       if (!weighed) {
         exact = true;
@@ -151,7 +175,32 @@ struct PrefillConsumer : PrefillGranules<Tag> {
       exact = j % kChunkTiles == 0;
     }
   }
+  // Of the plain granules that follow granule j in its chunk.
+  __device__ __forceinline__ int run_end(int warpgroup, int j, int first_masked, const Position& at) const {
+    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
+    return uniform(min(min((j / kChunkTiles + 1) * kChunkTiles, tiles), max(first_masked, j + 1)));
+  }
+  // Granule j begins a chunk, and O of the one before is complete: S on its way, R8 beside it, weights.
+  __device__ __forceinline__ void begin_chunk(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
+                                              const Position& at, uint32_t descriptor) const {
+    const int chunk = j / kChunkTiles - 1;
+    Base::issue_scores(f, warpgroup, descriptor);
+    close_rows(f);
+    if (continues(chunk)) {
+      chain_chunk(f, {}, warpgroup);
+    }
+    store_chunk(f, warpgroup, chunk, false);
+    Base::wait_scores(f, warpgroup, at);
+    Base::mask(f, j, first_row, first_masked);
+    float rescale[kRowsPerThread];
+    f.rows.clear();
+    move_maximum(f.s, f.rows, rescale, args.c, kLazyThreshold);
+    const GranuleSums sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+    add_sums(f.rows, rescale, sums);
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+  }
   // P V of granule j, which may be the last one of its chunk, and R8.
+  template <class Keys = typename Base::Whole>
   __device__ __forceinline__ void multiply_last(Fragments& f, int warpgroup, int j, bool last, const Position& at,
                                                 bool leader) const {
     const int chunk = j / kChunkTiles;
@@ -159,11 +208,11 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     const bool chunk_ends = last || (j + 1) % kChunkTiles == 0;
     if (chunk_ends && continues(chunk)) {
       const FarChain far = fetch_far(warpgroup);
-      multiply(f, warpgroup, fresh, last, at, leader);
+      Base::template multiply<Keys>(f, warpgroup, fresh, last, at, leader);
       close_rows(f);
       chain_chunk(f, far, warpgroup);
     } else {
-      multiply(f, warpgroup, fresh, last, at, leader);
+      Base::template multiply<Keys>(f, warpgroup, fresh, last, at, leader);
       if (chunk_ends) {
         close_rows(f);
       }

@@ -68,27 +68,69 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- matrix work
 
+  // A granule, or the half of it among which are all keys that any of the consumer's rows sees. Those of the other half
+  // have weights of +0, which move no sum of R6 or R7: nobody computes them.
+  template <int kPartKeys>
+  struct Part {
+    static constexpr int kKeys = kPartKeys;
+    static constexpr int kScores = kKeys / 2;  // fp32 per thread
+
+    __device__ __forceinline__ static float (&scores(Fragments& f))[kScores] {
+      return reinterpret_cast<float(&)[kScores]>(f.s);
+    }
+    __device__ __forceinline__ static uint32_t (&weights(Fragments& f))[kScores / 8][4] {
+      return reinterpret_cast<uint32_t(&)[kScores / 8][4]>(f.p);
+    }
+  };
+  using Whole = Part<kTileKeys>;
+  using Half = Part<kTileKeys / 2>;
+
+  // Low word of the matrix descriptor of K in a stage; V's is kKeysToValues further. Loops carry it along, or the
+  // tensor cores would wait for its arithmetic between P V and the next S.
+  __device__ __forceinline__ uint32_t descriptor_of(const Position& at) const {
+    return static_cast<uint32_t>(
+        tile_descriptor<KMajorTile>(shared + Layout::kK + uniform(at.stage()) * Layout::kKvBytes));
+  }
+  // Of the stage after `at`.
+  __device__ __forceinline__ static uint32_t next_descriptor(uint32_t k, const Position& at) {
+    constexpr uint32_t kStep = Layout::kKvBytes >> 4;
+    return at.next().stage() == 0 ? k - (kSchedule.stages - 1) * kStep : k + kStep;
+  }
+
   // Issues S = Q K_j^T (R1).
+  template <class Keys = Whole>
   __device__ __forceinline__ void start_scores(Fragments& f, int warpgroup, uint32_t stage) const {
+    issue_scores<Keys>(f, warpgroup, descriptor_of(Position{stage}));
+  }
+  template <class Keys = Whole>
+  __device__ __forceinline__ void issue_scores(Fragments& f, int warpgroup, uint32_t descriptor) const {
     const uint64_t q = tile_descriptor<KMajorTile>(shared + Layout::kQ + warpgroup * Layout::kQBytes);
-    const uint64_t k = tile_descriptor<KMajorTile>(shared + Layout::kK + stage * Layout::kKvBytes);
+    const uint64_t k = with_low_word(KMajorTile::kFlags, descriptor);
+    auto& s = Keys::scores(f);
     wgmma_fence();
-    wgmma_ss_first<kElement>(f.s, q, k);
+    wgmma_ss_first<kElement>(s, q, k);
 #pragma unroll
     for (int step = 1; step < kDim / 16; ++step) {
-      wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
+      wgmma_ss_next<kElement>(s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
     }
     wgmma_commit();
   }
 
   // Issues O := [O +] P_j V_j (R6).
+  using VTile = MnMajorTile<kTileKeys>;
+  static constexpr uint32_t kKeysToValues =
+      static_cast<uint32_t>(VTile::kFlags - KMajorTile::kFlags) + (static_cast<uint32_t>(Layout::kV - Layout::kK) >> 4);
+  template <class Keys = Whole>
   __device__ __forceinline__ void start_output(Fragments& f, uint32_t stage, bool fresh) const {
-    using VTile = MnMajorTile<kTileKeys>;
-    const uint64_t v = tile_descriptor<VTile>(shared + Layout::kV + stage * Layout::kKvBytes);
+    issue_output<Keys>(f, descriptor_of(Position{stage}), fresh);
+  }
+  template <class Keys>
+  __device__ __forceinline__ void issue_output(Fragments& f, uint32_t descriptor, bool fresh) const {
+    const uint64_t v = with_low_word(VTile::kFlags, descriptor + kKeysToValues);
     pin_registers(f.o);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kTileKeys / 16; ++step) {
+    for (int step = 0; step < Keys::kKeys / 16; ++step) {
       wgmma_rs<kElement>(f.o, f.p[step], VTile::step(v, step), step > 0 || !fresh);
     }
     wgmma_commit();
@@ -105,10 +147,12 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // R2 for granule j.
+  template <class Keys = Whole>
   __device__ __forceinline__ void mask(Fragments& f, int j, int first_row, int first_masked) const {
     if (j >= first_masked) {
       const int t = thread();
       const int first_key = j * kTileKeys + t % 4 * 2;
+      auto& scores = Keys::scores(f);
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
         // Of a row a thread holds two of every eight keys, ascending: those that are seen come first. Bits, because
@@ -117,47 +161,55 @@ struct PrefillGranules : PrefillCommon<Tag> {
         const int seen = limit / 8 * 2 + min(limit % 8, 2);
         const uint32_t bits = seen >= 32 ? 0xffffffffU : (1U << seen) - 1U;
 #pragma unroll
-        for (int i = 0; i < kScores / 2; ++i) {
-          float& s = f.s[i / 2 * 4 + 2 * h + i % 2];
+        for (int i = 0; i < Keys::kScores / 2; ++i) {
+          float& s = scores[i / 2 * 4 + 2 * h + i % 2];
           s = (bits >> i & 1U) != 0 ? s : minus_infinity();
         }
       }
     }
   }
   // R3 for granule j. Whether O has to follow with O a of R6.
+  template <class Keys = Whole>
   __device__ __forceinline__ bool move(Fragments& f, int j, float (&rescale)[kRowsPerThread]) const {
     const bool fresh = j % kChunkTiles == 0;
     if (fresh) {
       f.rows.clear();
     }
-    return move_maximum(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
+    return move_maximum(Keys::scores(f), f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
   // S of a granule, complete.
-  __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at) const {
-    start_scores(f, warpgroup, uniform(at.stage()));
+  template <class Keys = Whole>
+  __device__ __forceinline__ void compute_scores(Fragments& f, int warpgroup, const Position& at,
+                                                 uint32_t descriptor) const {
+    issue_scores<Keys>(f, warpgroup, descriptor);
+    wait_scores<Keys>(f, warpgroup, at);
+  }
+  template <class Keys = Whole>
+  __device__ __forceinline__ void wait_scores(Fragments& f, int warpgroup, const Position& at) const {
     stamp<Tag>(*this, warpgroup, Event::kScoresIssued);
     v_ring().wait_full(at);  // producer: V_j, which came with K_j
     wgmma_wait<0>();
-    pin_registers(f.s);
+    pin_registers(Keys::scores(f));
     stamp<Tag>(*this, warpgroup, Event::kScoresDone);
   }
 
   // S, softmax and P of granule j. With `exact` R3 is followed literally, as in the first granule of a chunk. Elsewhere
   // the weights are computed with the maximum so far, and only if their sums do not prove that R3 keeps it, S is
   // computed once more: almost no granule looks for a maximum.
+  template <class Keys = Whole>
   __device__ __forceinline__ void weigh(Fragments& f, int warpgroup, int j, bool exact, int first_row, int first_masked,
                                         const Position& at) const {
     float rescale[kRowsPerThread];
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      compute_scores(f, warpgroup, at);
-      mask(f, j, first_row, first_masked);
+      compute_scores<Keys>(f, warpgroup, at, descriptor_of(at));
+      mask<Keys>(f, j, first_row, first_masked);
       rescale[0] = rescale[1] = 1.0F;
-      if (exact && move(f, j, rescale)) {
+      if (exact && move<Keys>(f, j, rescale)) {
         rescale_output(f.o, rescale);
       }
-      sums = weigh_and_round<kElement>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
+      sums = weigh_and_round<kElement>(Keys::scores(f), Keys::weights(f), f.rows, args.c, args.bias, args.zero);
       if (exact || !any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
         break;
       }
@@ -167,11 +219,12 @@ struct PrefillGranules : PrefillCommon<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
   }
   // The same for a granule that is neither the first one of its chunk nor masked. False, with nothing changed, where it
-  // has to be weighed exactly.
-  __device__ __forceinline__ bool weigh_plain(Fragments& f, int warpgroup, const Position& at) const {
-    compute_scores(f, warpgroup, at);
+  // has to be weighed exactly, or where any thread of the warpgroup has a `veto`.
+  __device__ __forceinline__ bool weigh_plain(Fragments& f, int warpgroup, const Position& at, uint32_t descriptor,
+                                              bool veto = false) const {
+    compute_scores(f, warpgroup, at, descriptor);
     const GranuleSums sums = weigh_and_round<kElement, true>(f.s, f.p, f.rows, args.c, args.bias, args.zero);
-    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
+    if (any_of_warpgroup(kOwnBarrier + warpgroup, veto || may_move(f.rows, sums, args.move_limit))) {
       return false;
     }
     const float keep[kRowsPerThread] = {1.0F, 1.0F};
@@ -187,9 +240,18 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // P V of a granule, `fresh` if it is the first one of its chunk. In its shadow: K is let go, and Q after the `last`
   // one of the tile; else the next K is waited for.
+  template <class Keys = Whole>
   __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool last, const Position& at,
                                            bool leader) const {
-    start_output(f, uniform(at.stage()), fresh);
+    uint32_t descriptor = descriptor_of(at);
+    multiply<Keys>(f, warpgroup, fresh, last, at, leader, descriptor);
+  }
+  // `descriptor` moves on to the next stage.
+  template <class Keys = Whole>
+  __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, bool fresh, bool last, const Position& at,
+                                           bool leader, uint32_t& descriptor) const {
+    issue_output<Keys>(f, descriptor, fresh);
+    descriptor = next_descriptor(descriptor, at);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
     if (leader) {
       k_ring().release(at);

@@ -40,11 +40,10 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   __device__ __forceinline__ RaggedSlot slot_of(const Position& at) const {
     return {Base::tile_slot(TilePosition{round_of(at)}.stage())};
   }
-  // Of granule j, whose K is in stage `at`. Before its S is issued: whoever lets K go has seen S complete, so all warps
-  // have been here by then, and the producer may write the stage's absent word again.
+  // Of granule j, whose K is in stage `at`.
   __device__ __forceinline__ uint32_t kind_of(int warpgroup, int j, const Position& at) const {
     const RaggedWalk walk = slot_of(at).walk(warpgroup);
-    const uint32_t absent = absent_boxes(at);
+    const uint32_t absent = met_absent_boxes(warpgroup, at);
     uint32_t kind = kSchedule.modifiers ? kChanged : 0U;
     kind |= j == walk.first || j % kChunkTiles == 0 ? kFresh : 0U;
     kind |= j >= walk.open_end ? kEnds : 0U;
@@ -55,6 +54,16 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   }
   __device__ __forceinline__ uint32_t absent_boxes(const Position& at) const {
     return args.ragged.page_table == nullptr ? 0U : static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
+  }
+  // All threads have read the word before any of them goes on: one that lets K go lets the producer write it anew, and
+  // a granule that is weighed exactly has no vote.
+  __device__ __forceinline__ uint32_t met_absent_boxes(int warpgroup, const Position& at) const {
+    if (args.ragged.page_table == nullptr) {
+      return 0;
+    }
+    const auto absent = static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
+    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+    return absent;
   }
   __device__ __forceinline__ LateChunk late_chunk(int warpgroup, int index, const Position& at) const {
     return {index, uniform(slot_of(at).walk(warpgroup).first) / kChunkTiles};
@@ -114,7 +123,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     GranuleSums sums;
 #pragma unroll 1
     while (true) {
-      Base::compute_scores(f, warpgroup, at);
+      Base::compute_scores(f, warpgroup, at, Base::descriptor_of(at));
       rescale[0] = rescale[1] = 1.0F;
       if ((kind & kMasked) != 0) {
         mask(f, warpgroup, j, kind, at);
@@ -307,16 +316,17 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       exact = false;
       if constexpr (!kSchedule.modifiers) {
         const int end = plain_end(warpgroup, j, at);
+        uint32_t descriptor = Base::descriptor_of(at);
 #pragma unroll 1
         while (j < end) {
           if (uniform(absent_boxes(at)) != 0) {
             break;
           }
-          if (!Base::weigh_plain(f, warpgroup, at)) {
+          if (!Base::weigh_plain(f, warpgroup, at, descriptor)) {
             exact = true;
             break;
           }
-          Base::multiply(f, warpgroup, false, false, at, leader);
+          Base::multiply(f, warpgroup, false, false, at, leader, descriptor);
           at.advance();
           ++j;
         }
