@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "kernels/sm90/fmha_prefill/producer.cuh"
-#include "kernels/sm90/fmha_prefill/ragged_consumer.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_run_consumer.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
 
 namespace tessera::sm90 {
@@ -15,7 +15,9 @@ namespace tessera::sm90 {
 // Which consumer a kernel has; benchmarks bring their own (tests/sm90/bench).
 template <class Tag>
 struct ConsumerOf {
-  using Type = std::conditional_t<Tag::kSchedule.ragged, RaggedConsumer<Tag>, OrdinaryConsumer<Tag>>;
+  static constexpr bool kRuns = Tag::kNumbers.head_dim == 128 && !Tag::kSchedule.modifiers;
+  using Ragged = std::conditional_t<kRuns, RaggedRunConsumer<Tag>, RaggedConsumer<Tag>>;
+  using Type = std::conditional_t<Tag::kSchedule.ragged, Ragged, OrdinaryConsumer<Tag>>;
 };
 
 // Grid: at most one block per multiprocessor, each walking over query tiles.

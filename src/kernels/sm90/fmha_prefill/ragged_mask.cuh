@@ -122,6 +122,38 @@ __device__ __forceinline__ void mask_begins(const PrefillArguments& args, float 
   }
 }
 
+// Bits of a row's scores, of which a thread holds two of every eight keys: those of keys before `limit`, counted from
+// the thread's first one.
+__device__ __forceinline__ uint32_t bits_before(int limit) {
+  const int keys = max(0, limit);
+  const int n = keys / 8 * 2 + min(keys % 8, 2);
+  return n >= 32 ? 0xffffffffU : (1U << n) - 1U;
+}
+// Such bits of what a thread's two rows see of a granule.
+struct SeenKeys {
+  uint32_t bits[kRowsPerThread];
+};
+__device__ __forceinline__ SeenKeys seen_keys(const PrefillArguments& args, const RaggedGranule& g) {
+  const RaggedSight sight = g.slot.sight(args.ragged);
+  const auto seen = [&](int row) {
+    return bits_before(sight.end(row) - g.first_key) & ~bits_before(sight.begin(row) - g.first_key);
+  };
+  return {{seen(g.first_row), seen(g.first_row + 8)}};
+}
+// As mask_ends() and mask_begins() together. ptxas has bits as predicates seven at a time.
+template <int kScores>
+__device__ __forceinline__ void mask_unseen(float (&s)[kScores], const SeenKeys& seen) {
+  static_assert(kScores <= 64, "a row's scores must fit the bits of a word");
+#pragma unroll
+  for (int h = 0; h < kRowsPerThread; ++h) {
+#pragma unroll
+    for (int i = 0; i < kScores / 2; ++i) {
+      float& score = s[i / 2 * 4 + 2 * h + i % 2];
+      score = (seen.bits[h] >> i & 1U) != 0 ? score : minus_infinity();
+    }
+  }
+}
+
 // Keys of boxes without a page: the fragment's columns of eight keys never cross a box.
 template <int kScores>
 __device__ __forceinline__ void mask_absent(const PrefillArguments& args, float (&s)[kScores], uint32_t absent) {
