@@ -71,8 +71,7 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p, bool ragged) {
 const sm90::PrefillEntry* entry_of(const tessera_fmha_params& p, bool ragged) {
   const bool bf16 = p.dtype == TESSERA_BF16;
   if (ragged) {
-    return sm90::find_ragged_prefill(static_cast<int>(sm90::ragged_kernel_dim(p.head_dim_qk, p.head_dim_v)), bf16,
-                                     sm90::needs_modifiers(p));
+    return sm90::find_ragged_prefill(p.head_dim_qk, p.head_dim_v, bf16, sm90::needs_modifiers(p));
   }
   return sm90::find_prefill(p.head_dim_qk, bf16, p.segments[0].causal != 0,
                             sm90::needs_general_finish(problem_of(p, false)));

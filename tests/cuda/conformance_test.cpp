@@ -189,6 +189,29 @@ TEST_P(CudaLong, ElementAlignedArraysAreTakenOrRefused) {
   for (const size_t misalign : {2u, 4u, 8u}) tallies.check(plain(GetParam(), 70, 200), {.misalign = misalign});
 }
 
+// Up to 32 packed sequences each block of a ragged sm_90 kernel adds up their tiles itself, beyond a step before it
+// does.
+TEST_P(CudaLong, AsManySequencesAsAWarpHasLanes) {
+  Tallies tallies("sequences", GetParam());
+  for (const int32_t dim : {64, 128, 256}) {
+    for (const int64_t count : {31, 32, 33, 34}) {
+      FmhaSpec spec = plain(GetParam(), 1, 1);
+      spec.head_dim_qk = spec.head_dim_v = dim;
+      spec.packed_q = true;
+      spec.segments[0].layout = KvLayout::kPacked;
+      spec.q_lengths.clear();
+      spec.segments[0].lengths.clear();
+      for (int64_t b = 0; b < count; ++b) {
+        spec.q_lengths.push_back(b % 4 == 1 ? 0 : b % 11 == 10 ? 200 : 5 + b);
+        spec.segments[0].lengths.push_back(3 * b + 7);
+      }
+      tallies.check(spec);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(tallies.compared_by("sm90_fmha_ragged"), 12);
+}
+
 // Negative control: the comparison tells one arithmetic from another.
 TEST_P(CudaLong, AnotherArithmeticHasOtherBytes) {
   const FmhaProblem problem(plain(GetParam(), 30, 300));

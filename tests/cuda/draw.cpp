@@ -163,8 +163,10 @@ FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype) {
   spec.dtype = dtype;
   spec.unnormalized = draw.one_in(6);
   spec.o_dtype = spec.unnormalized || draw.one_in(6) ? TESSERA_F32 : dtype;
-  spec.head_dim_qk = draw.of<int32_t>({64, 64, 128, 128, 128, 256, 8, 40, 80, 96, 192});
-  spec.head_dim_v = draw.one_in(4) ? draw.of<int32_t>({16, 64, 72, 128, 144, 256}) : spec.head_dim_qk;
+  spec.head_dim_qk = draw.of<int32_t>({64, 64, 128, 128, 128, 256, 8, 40, 80, 96, 192, 192});
+  spec.head_dim_v = spec.head_dim_qk == 192 && draw.one_in(2) ? 128
+                    : draw.one_in(4)                          ? draw.of<int32_t>({16, 64, 72, 128, 144, 256})
+                                                              : spec.head_dim_qk;
   spec.heads_kv = static_cast<int32_t>(draw.in(1, 2));
   spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 1, 2, 3});
   const int64_t batch = draw.in(1, 4);

@@ -98,12 +98,11 @@ std::map<std::string, Bytes>& oracle_bytes() {
 void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks, const Finish& finish = {}) {
   const std::string name = describe(c, entry, finish);
   SCOPED_TRACE(name);
-  const int64_t head_dim = entry.head_dim;
   std::mt19937 random(static_cast<uint32_t>(c.seqlen_q * 7919 + c.seqlen_k * 13 + c.heads_q));
-  Tensor q(c.batch, c.seqlen_q, c.heads_q, head_dim);
-  Tensor k(c.batch, c.seqlen_k, c.heads_kv, head_dim);
-  Tensor v(c.batch, c.seqlen_k, c.heads_kv, head_dim);
-  Tensor o(c.batch, c.seqlen_q, c.heads_q, head_dim, finish.wide_output ? 4 : 2);
+  Tensor q(c.batch, c.seqlen_q, c.heads_q, entry.dims_qk);
+  Tensor k(c.batch, c.seqlen_k, c.heads_kv, entry.dims_qk);
+  Tensor v(c.batch, c.seqlen_k, c.heads_kv, entry.dims_v);
+  Tensor o(c.batch, c.seqlen_q, c.heads_q, entry.dims_v, finish.wide_output ? 4 : 2);
   fill(q, entry.bf16, c.values, false, random);
   fill(k, entry.bf16, c.values, true, random);
   fill(v, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
@@ -125,7 +124,7 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks, c
   problem.v = v.view();
   problem.o = o.view();
   problem.causal = entry.causal;
-  problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+  problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(entry.dims_qk));
   problem.lse = {static_cast<float*>(lse.device()), c.heads_q * (c.seqlen_q + kGuardTokens), 1,
                  c.seqlen_q + kGuardTokens};
   problem.wide_output = finish.wide_output;
@@ -152,7 +151,8 @@ void expect_oracle_bytes(const Case& c, const PrefillEntry& entry, int blocks, c
     params.struct_size = sizeof params;
     params.dtype = problem.dtype;
     params.o_dtype = finish.wide_output ? TESSERA_F32 : problem.dtype;
-    params.head_dim_qk = params.head_dim_v = static_cast<int32_t>(head_dim);
+    params.head_dim_qk = entry.dims_qk;
+    params.head_dim_v = entry.dims_v;
     params.num_heads_q = static_cast<int32_t>(c.heads_q);
     params.num_heads_kv = static_cast<int32_t>(c.heads_kv);
     params.batch = c.batch;

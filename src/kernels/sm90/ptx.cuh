@@ -85,13 +85,37 @@ __device__ __forceinline__ void load_box(uint32_t destination, const CUtensorMap
       : "memory");
 }
 
+// Policies of the L2 cache. Of bytes that the kernel touches once: they leave first, before K and V of the heads at
+// work and the states of chunks.
+__device__ __forceinline__ uint64_t read_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// Of bytes that many blocks are about to read: they leave last.
+__device__ __forceinline__ uint64_t read_often_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// load_box() and the others under such a policy.
+__device__ __forceinline__ void load_box_as(uint32_t destination, const CUtensorMap* map, uint32_t barrier, int dim,
+                                            int token, int head, int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(token), "r"(head), "r"(batch), "l"(policy)
+      : "memory");
+}
+
 // Shared memory -> the box of `map`; elements out of bounds are not written.
-__device__ __forceinline__ void store_box(const CUtensorMap* map, uint32_t source, int dim, int token, int head,
-                                          int batch) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
-                   reinterpret_cast<uint64_t>(map)),
-               "r"(source), "r"(dim), "r"(token), "r"(head), "r"(batch)
-               : "memory");
+__device__ __forceinline__ void store_box_as(const CUtensorMap* map, uint32_t source, int dim, int token, int head,
+                                             int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5}], [%1], %6;" ::
+          "l"(reinterpret_cast<uint64_t>(map)),
+      "r"(source), "r"(dim), "r"(token), "r"(head), "r"(batch), "l"(policy)
+      : "memory");
 }
 
 // The same for the maps of make_clipped_map(): (dim, row, sum, head, batch).
@@ -103,12 +127,22 @@ __device__ __forceinline__ void load_clipped_box(uint32_t destination, const CUt
       "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
       : "memory");
 }
-__device__ __forceinline__ void store_clipped_box(const CUtensorMap* map, uint32_t source, int dim, int row, int sum,
-                                                  int head, int batch) {
-  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
-                   reinterpret_cast<uint64_t>(map)),
-               "r"(source), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch)
-               : "memory");
+__device__ __forceinline__ void load_clipped_box_as(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
+                                                    int dim, int row, int sum, int head, int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch),
+      "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void store_clipped_box_as(const CUtensorMap* map, uint32_t source, int dim, int row, int sum,
+                                                     int head, int batch, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5, %6}], [%1], "
+      "%7;" ::"l"(reinterpret_cast<uint64_t>(map)),
+      "r"(source), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch), "l"(policy)
+      : "memory");
 }
 
 __device__ __forceinline__ void store_commit() {

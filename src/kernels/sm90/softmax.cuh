@@ -175,12 +175,12 @@ __device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint
 }
 
 // R4 of one granule, S := p unrounded, in blocks that follow each other as above.
-template <int kScores>
+template <bool kAnyKeys = false, int kScores>
 __device__ __forceinline__ GranuleSums weigh_only(float (&s)[kScores], const ChunkRows& rows, float c, float bias,
                                                   uint32_t zero) {
   float offset[2][kRowsPerThread];
-  weight_offsets(rows, bias, offset[0]);
-  weight_offsets(rows, bias, offset[1]);
+  weight_offsets<kAnyKeys>(rows, bias, offset[0]);
+  weight_offsets<kAnyKeys>(rows, bias, offset[1]);
   GranuleSums sums;
 #pragma unroll
   for (int block = 0; block < kScores / 8; ++block) {

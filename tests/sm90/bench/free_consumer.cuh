@@ -134,8 +134,8 @@ struct FreeConsumer : PrefillConsumer<Tag> {
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        store_box(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query.first_row,
-                  query.head, query.batch);
+        store_box_as(&args.o_map, staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query.first_row,
+                     query.head, query.batch, read_once_policy());
       }
       store_commit();
     }

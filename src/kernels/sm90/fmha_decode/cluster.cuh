@@ -53,19 +53,4 @@ __device__ __forceinline__ void arrive_at(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// load_box (ptx.cuh) of bytes that nobody will want again: they leave the L2 cache first, before the states of chunks.
-__device__ __forceinline__ uint64_t read_once_policy() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void load_box_once(uint32_t destination, const CUtensorMap* map, uint32_t barrier, int dim,
-                                              int token, int head, int batch, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(destination),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(token), "r"(head), "r"(batch), "l"(policy)
-      : "memory");
-}
-
 }  // namespace tessera::sm90

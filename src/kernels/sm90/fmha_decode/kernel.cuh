@@ -62,9 +62,8 @@ __device__ __forceinline__ void load_keys(const DecodeArguments& args, uint32_t 
         const uint32_t stage = smem + Layout::kK + at.stage * Layout::kKBytes;
 #pragma unroll
         for (int panel = 0; panel < Layout::kHeadDim / kPanelColumns; ++panel) {
-          load_box_once(stage + static_cast<uint32_t>(panel * panel_bytes(Layout::kGranule)), &args.k_map, full,
-                        panel * kPanelColumns, keys.begin + granule * Layout::kGranule, unit.kv_head, unit.batch,
-                        policy);
+          load_box_as(stage + static_cast<uint32_t>(panel * panel_bytes(Layout::kGranule)), &args.k_map, full,
+                      panel * kPanelColumns, keys.begin + granule * Layout::kGranule, unit.kv_head, unit.batch, policy);
         }
       }
       __syncwarp();
@@ -97,9 +96,9 @@ __device__ __forceinline__ void load_values(const DecodeArguments& args, uint32_
         for (int granule = 0; granule < count; ++granule) {
 #pragma unroll
           for (int panel = 0; panel < Layout::kPanels; ++panel) {
-            load_box_once(stage + static_cast<uint32_t>((panel * Layout::kCluster + granule) * Layout::kPanelGranule),
-                          &args.v_map, full, rank * Layout::kSlice + panel * Layout::kPanel,
-                          keys.begin + (begin + granule) * Layout::kGranule, unit.kv_head, unit.batch, policy);
+            load_box_as(stage + static_cast<uint32_t>((panel * Layout::kCluster + granule) * Layout::kPanelGranule),
+                        &args.v_map, full, rank * Layout::kSlice + panel * Layout::kPanel,
+                        keys.begin + (begin + granule) * Layout::kGranule, unit.kv_head, unit.batch, policy);
           }
         }
       }

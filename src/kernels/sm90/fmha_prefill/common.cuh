@@ -75,20 +75,27 @@ struct PrefillCommon {
   // Ragged kernels: bit i says that the pool has no page for box i of the keys in this stage.
   __device__ __forceinline__ uint32_t absent_word(uint32_t stage) const { return shared + Layout::kAbsent + 4 * stage; }
 
-  // Ragged kernels: the warp that feeds K and V has fetched most of another tile.
+  // Ragged kernels: the warp that feeds K has fetched most of another tile.
   __device__ __forceinline__ uint32_t taken() const { return shared + Layout::kTaken; }
+
+  // Ragged kernels: V of this stage is there, but for the cleaner only (ragged_cleaner.cuh).
+  __device__ __forceinline__ uint32_t raw(uint32_t stage) const { return shared + Layout::kRaw + 8 * stage; }
 
   __device__ __forceinline__ void init_barriers() const {
     if constexpr (kSchedule.ragged) {
       barrier_init(taken(), 1);
+      for (uint32_t stage = 0; stage < kSchedule.stages; ++stage) {
+        barrier_init(raw(stage), 1);
+      }
     }
     for (int w = 0; w < kConsumers; ++w) {
       q_ring(w).init(1, 1);
     }
     k_ring().init(kSchedule.stages, kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
-    // The consumers and the threads that feed their Q; of ragged kernels also the warp that feeds K and V.
-    tile_ring().init(kTileSlots, 2 * kConsumers + (kSchedule.ragged ? 1 : 0));
+    // The consumers and the threads that feed their Q; of ragged kernels also the warps of K and V and the cleaner,
+    // which at head dim 256 feeds V as well.
+    tile_ring().init(kTileSlots, 2 * kConsumers + (kSchedule.ragged ? 2 : 0));
     barrier_init_fence();
   }
 

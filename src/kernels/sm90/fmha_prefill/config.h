@@ -15,10 +15,16 @@ namespace tessera::sm90 {
 
 // What the bits depend on (R0).
 struct PrefillNumbers {
-  int head_dim;      // of Q, K and V
+  int head_dim;      // of the tiles of Q, K and V in shared memory
   bool bf16;         // else fp16
   int granule_keys;  // G; also the KV tile
   int chunk_keys;    // C, a multiple of G; 0: one chunk without end (not the contract: prices R8)
+  // Dims of Q and K, and of V, that are multiplied, where a problem has fewer than the tiles hold; 0: head_dim.
+  int qk_dims = 0;
+  int v_dims = 0;
+
+  constexpr int dims_qk() const { return qk_dims > 0 ? qk_dims : head_dim; }
+  constexpr int dims_v() const { return v_dims > 0 ? v_dims : head_dim; }
 };
 
 // What the bits must not depend on.
@@ -89,8 +95,9 @@ struct PrefillLayout {
   static constexpr int kSlotBytes = kSchedule.ragged ? kRaggedSlotBytes : kTileSlotBytes;
   static constexpr int kAbsent = kTiles + kSlotBytes * kTileSlots;
   static constexpr int kTaken =
-      kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);           // mbarrier: most of a tile is fetched
-  static constexpr int kTimeline = kTaken + (kSchedule.ragged ? 8 : 0);  // stamps of each consumer
+      kAbsent + (kSchedule.ragged ? 4 * kSchedule.stages : 0);      // mbarrier: most of a tile is fetched
+  static constexpr int kRaw = kTaken + (kSchedule.ragged ? 8 : 0);  // mbarriers: V of a stage is there, not clean yet
+  static constexpr int kTimeline = kRaw + (kSchedule.ragged ? 8 * kSchedule.stages : 0);  // stamps of each consumer
   static constexpr int kBytes = kTimeline + (kSchedule.timeline ? 4 * kSchedule.consumer_warpgroups : 0);
 
   static_assert(kBytes <= kSharedLimitBytes, "shared memory: allowed 227 KiB per block on sm_90; use fewer stages");
@@ -148,7 +155,8 @@ struct RaggedArguments {
   int64_t left, right_end;
   int32_t compress_ratio;
   int32_t first_key, last_key;  // of the chunk range
-  const int32_t* tile_prefix;   // (batch + 1): query tiles per head of the sequences before; null: query_tiles each
+  // (batch + 1): query tiles per head of the sequences before; null: query_tiles each, or up to kFewSequences lengths.
+  const int32_t* tile_prefix;
   int32_t batch;
   int32_t query_tiles;
   int64_t section_keys;   // of as many K/V heads as stay in the L2 cache together,

@@ -9,7 +9,7 @@ namespace tessera::sm90 {
 template <class Tag>
 struct PrefillConsumer : PrefillGranules<Tag> {
   using Base = PrefillGranules<Tag>;
-  using Base::args, Base::kDim, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
+  using Base::args, Base::kElement, Base::kOutputs, Base::kScores, Base::kChunkTiles, Base::kOwnBarrier;
   using Base::chain_global, Base::superchunk_memory, Base::chain_states, Base::wait_staging;
   using Base::thread, Base::own_row, Base::key_limit, Base::kTileKeys, Base::k_ring;
   using Base::weigh, Base::weigh_plain, Base::multiply, Base::close_rows, Base::continues, Base::output;
@@ -263,7 +263,7 @@ struct PrefillConsumer : PrefillGranules<Tag> {
     fence_async_proxy();
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     if (t == 0) {
-      for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
+      for (int panel = 0; panel < 2 * kOutputs / kPanelColumns; ++panel) {
         Base::store_panel(staging + panel * panel_bytes(kWarpgroupRows), panel * kPanelColumns, query);
       }
       store_commit();

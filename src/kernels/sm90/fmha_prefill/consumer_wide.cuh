@@ -23,8 +23,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // Of the chained O, pieces in shared memory, where the finished tile is staged afterwards; the others lie in scratch.
   static constexpr int kNear = Layout::kChainBytes / kWarpgroupThreads / static_cast<int>(sizeof(float4));
   // Batches in flight at the end of a chunk, and at the end of a row.
-  static constexpr int kPutDepth = Base::kSchedule.ragged ? 2 : 4;
-  static constexpr int kFinishDepth = Base::kSchedule.ragged ? 2 : 4;
+  static constexpr int kPutDepth = 4;
+  static constexpr int kFinishDepth = Base::kSchedule.ragged ? 3 : 4;
   static constexpr int kNearBatches = kNear / kBatch;
   static_assert(kNear == kNearBatches * kBatch && kNearBatches <= kFinishDepth,
                 "chain: what is near is read before the finished tile is staged in its place");
@@ -83,11 +83,28 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // superchunks before that.
   template <class Chunk>
   __device__ __forceinline__ void put_away(Fragments& f, int warpgroup, const Chunk& index, bool last) const {
+    put_away(f, warpgroup, index, last, fetch_first(warpgroup, index));
+  }
+  // The first far pieces of what chunk `index` will be chained with: fetched beside its last P V.
+  template <class Chunk>
+  __device__ __forceinline__ Batch fetch_first(int warpgroup, const Chunk& index) const {
+    Batch batch;
+    const float4* const far = chain_global(warpgroup);
+    const bool any = continues(index);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      batch.x[i] = load_if(any, far + (kNear + i) * kWarpgroupThreads);
+    }
+    return batch;
+  }
+  template <class Chunk>
+  __device__ __forceinline__ void put_away(Fragments& f, int warpgroup, const Chunk& index, bool last,
+                                           const Batch& first) const {
     const Before chunks = chunks_before(index, warpgroup, f.closed);
     float4* const near = near_memory(warpgroup);
     float4* const far = chain_global(warpgroup);
     if (chunks.any) {
-      chain_pieces(f, near, far, chunks.w);
+      chain_pieces(f, near, far, first, chunks.w);
     } else {
       wait_staging(warpgroup);
 #pragma unroll
@@ -117,13 +134,15 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
   // The chained O changes in place. kPutDepth batches are in flight at most: left to itself ptxas loads as many pieces
   // as there are registers, and then a few more; here the addresses of a batch depend on the one kPutDepth before it.
-  __device__ __forceinline__ void chain_pieces(const Fragments& f, float4* near, float4* far,
+  __device__ __forceinline__ void chain_pieces(const Fragments& f, float4* near, float4* far, const Batch& first,
                                                const ChainWeights& w) const {
     constexpr int kBatches = (kPieces - kNear) / kBatch;
+    constexpr int kDepth = kBatches < kPutDepth ? kBatches : kPutDepth;
     const float4* source = far;
-    Batch batch[kPutDepth];
+    Batch batch[kDepth];
+    batch[0] = first;
 #pragma unroll
-    for (int slot = 0; slot < kPutDepth; ++slot) {
+    for (int slot = 1; slot < kDepth; ++slot) {
       batch[slot] = fetch(far, kNear + slot * kBatch);
     }
 #pragma unroll
@@ -132,7 +151,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     }
 #pragma unroll
     for (int n = 0; n < kBatches; ++n) {
-      const int slot = n % kPutDepth;
+      const int slot = n % kDepth;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int at = kNear + n * kBatch + i;
@@ -140,8 +159,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
         __stcg(far + at * kWarpgroupThreads, piece);
         source += __float_as_uint(piece.w) & args.zero;
       }
-      if (n + kPutDepth < kBatches) {
-        batch[slot] = fetch(source, kNear + (n + kPutDepth) * kBatch);
+      if (n + kDepth < kBatches) {
+        batch[slot] = fetch(source, kNear + (n + kDepth) * kBatch);
       }
     }
   }
@@ -176,55 +195,76 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   // on the way to the finished tile would not fit the registers. Nor do ragged kernels, with their two ways to finish,
   // have room for a first one.
   template <class Chunk>
-  __device__ __forceinline__ static bool in_memory(const Chunk& last_chunk) {
-    return Base::joins(last_chunk) || (Base::kSchedule.ragged && continues(last_chunk));
+  __device__ __forceinline__ bool in_memory(const Chunk& last_chunk) const {
+    return Base::joins(last_chunk) || (Base::kSchedule.ragged && !args.ragged.fast_finish && continues(last_chunk));
   }
 
   // Granule after granule, S of the next one issued before P V of the current one: the weights of the next granule are
-  // computed in the shadow of P V. The last chunk is left in f, unless it is in_memory().
+  // computed in the shadow of P V. Granules that are neither masked nor the first ones of their chunk have a loop of
+  // their own. The last chunk is left in f, unless it is in_memory().
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
-    const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
-    const int first_masked = key_limit(query.first_row) / kTileKeys;
+    const int first_masked = uniform(key_limit(query.first_row) / kTileKeys);
     const bool leader = thread() == 0;  // speaks for the warpgroup
     k_ring().wait_full(at);             // producer: K_0
-    start_scores(f, opaque(warpgroup), uniform(at.stage()));
-    wgmma_wait<0>();
-    weigh_exactly<true>(f, 0, query.first_row, first_masked);
-    if (leader) {
-      k_ring().release(at);
-    }
-    round_weights<kElement>(f.s, f.p);
     int j = 0;
+    bool proven = false;
 #pragma unroll 1
-    for (; j + 1 < tiles; ++j) {
-      k_ring().wait_full(at.next());  // producer: K_{j+1}
-      start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
-      v_ring().wait_full(at);  // producer: V_j
-      start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
-      stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
-      at.advance();
-      wgmma_wait<1>();  // S of granule j + 1
-      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
-      const bool chunk_ends = (j + 1) % kChunkTiles == 0;
-      if (chunk_ends) {
-        close_rows(f);
+    while (!proven) {
+      // Granule j by itself, O being complete: the first one, and those whose maxima may move.
+      start_scores(f, opaque(warpgroup), uniform(at.stage()));
+      wgmma_wait<0>();
+      pin_registers(f.s);
+      pin_registers(f.o);
+      mask(f, j, query.first_row, first_masked);
+      float rescale[kRowsPerThread];
+      if (move(f, j, rescale)) {
+        rescale_output(f.o, rescale);
       }
-      weigh_ahead(f, warpgroup, j + 1, query.first_row, first_masked, at);
+      weigh_exactly(f, rescale);
       if (leader) {
         k_ring().release(at);
       }
-      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
-      wgmma_wait<0>();  // P V of granule j
-      pin_registers(f.o);
-      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
-      if (leader) {
-        v_ring().release(Position{at.use - 1});
-      }
       round_weights<kElement>(f.s, f.p);
-      if (chunk_ends) {
-        const int chunk = j / kChunkTiles;
-        put_away(f, warpgroup, chunk, false);
-        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+#pragma unroll 1
+      while (true) {
+        proven = true;
+        const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
+        const int plain_end = uniform(min(min((j / kChunkTiles + 1) * kChunkTiles, tiles), first_masked));
+#pragma unroll 1
+        while (j + 1 < plain_end) {
+          start_both(f, warpgroup, j % kChunkTiles == 0, at);
+          ++j;
+          if (!weigh_ahead<true>(f, warpgroup)) {
+            complete_output(f, leader, at);
+            __syncwarp();
+            proven = false;
+            break;
+          }
+          end_granule(f, warpgroup, leader, at);
+        }
+        if (!proven || j + 1 >= tiles) {
+          break;
+        }
+        start_both(f, warpgroup, j % kChunkTiles == 0, at);
+        ++j;
+        mask(f, j, query.first_row, first_masked);
+        if (j % kChunkTiles != 0) {
+          if (!weigh_ahead<false>(f, warpgroup)) {
+            complete_output(f, leader, at);
+            __syncwarp();
+            proven = false;
+            break;
+          }
+          end_granule(f, warpgroup, leader, at);
+        } else {
+          close_rows(f);
+          move(f, j, rescale);
+          const Batch first = fetch_first(warpgroup, j / kChunkTiles - 1);
+          weigh_exactly(f, rescale);
+          end_granule(f, warpgroup, leader, at);
+          put_away(f, warpgroup, j / kChunkTiles - 1, false, first);
+          stamp<Tag>(*this, warpgroup, Event::kChunkDone);
+        }
       }
     }
     if (Base::kEarlyQuery && leader) {
@@ -234,6 +274,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     start_output(f, uniform(at.stage()), j % kChunkTiles == 0);
     const int chunk = j / kChunkTiles;
     close_rows(f);
+    fetch_last(f, warpgroup, chunk);
     wgmma_wait<0>();
     pin_registers(f.o);
     if (leader) {
@@ -245,44 +286,73 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     }
   }
 
-  // R2 to R4 and R7 for granule j, to the letter. kFresh: the first one of its chunk, which has no O to rescale;
-  // otherwise the P V in flight is waited for.
-  template <bool kFresh>
-  __device__ __forceinline__ void weigh_exactly(Fragments& f, int j, int first_row, int first_masked) const {
-    float rescale[kRowsPerThread];
+  // Issues S of the next granule and P V of the current one, `fresh` if it is the first one of its chunk, and goes on
+  // to the next one, whose S is complete then.
+  __device__ __forceinline__ void start_both(Fragments& f, int warpgroup, bool fresh, Position& at) const {
+    k_ring().wait_full(at.next());  // producer: K_{j+1}
+    start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
+    v_ring().wait_full(at);  // producer: V_j
+    start_output(f, uniform(at.stage()), fresh);
+    stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
+    at.advance();
+    wgmma_wait<1>();
     pin_registers(f.s);
-    mask(f, j, first_row, first_masked);
-    const bool moves = move(f, j, rescale);
-    if constexpr (!kFresh) {
-      wgmma_wait<0>();  // all warps or none: `moves` is of one warp
-      pin_registers(f.o);
-      if (moves) {
-        rescale_output(f.o, rescale);
-      }
+    stamp<Tag>(*this, warpgroup, Event::kScoresDone);
+  }
+  // P V of the granule before the one at `at` is complete.
+  __device__ __forceinline__ void complete_output(Fragments& f, bool leader, const Position& at) const {
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    if (leader) {
+      v_ring().release(Position{at.use - 1});
     }
-    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
+  }
+  // The granule at `at` has its weights.
+  __device__ __forceinline__ void end_granule(Fragments& f, int warpgroup, bool leader, const Position& at) const {
+    if (leader) {
+      k_ring().release(at);
+    }
+    stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
+    complete_output(f, leader, at);
+    stamp<Tag>(*this, warpgroup, Event::kOutputDone);
+    round_weights<kElement>(f.s, f.p);
   }
 
-  // Weights of granule j while P V of granule j - 1 is in flight. See `weigh`.
-  __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, int first_row, int first_masked,
-                                              const Position& at) const {
-    if (j % kChunkTiles == 0) {
-      weigh_exactly<true>(f, j, first_row, first_masked);
-      return;
-    }
-    pin_registers(f.s);
-    mask(f, j, first_row, first_masked);
-    const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
+  // R4 and R7 of a granule whose maxima have been found.
+  __device__ __forceinline__ void weigh_exactly(Fragments& f, const float (&rescale)[kRowsPerThread]) const {
+    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
+  }
+  // R4 and R7 with the maxima so far, P V of the granule before in flight. False, with f.rows as they were, where the
+  // sums do not prove that R3 keeps them. kAnyKeys: each row has had a key.
+  template <bool kAnyKeys>
+  __device__ __forceinline__ bool weigh_ahead(Fragments& f, int warpgroup) const {
+    const GranuleSums sums = weigh_only<kAnyKeys>(f.s, f.rows, args.c, args.bias, args.zero);
     if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
-      wgmma_wait<0>();
-      pin_registers(f.o);
-      start_scores(f, opaque(warpgroup), uniform(at.stage()));
-      wgmma_wait<0>();
-      weigh_exactly<false>(f, j, first_row, first_masked);
-      return;
+      return false;
     }
     const float keep[kRowsPerThread] = {1.0F, 1.0F};
     add_sums(f.rows, keep, sums);
+    return true;
+  }
+
+  // The first far pieces of what the row's last chunk will be chained with, into the registers of S: fetched beside its
+  // last P V.
+  static constexpr bool kFetchesLast = !Base::kSchedule.general_finish || Base::kSchedule.ragged;
+  template <class Chunk>
+  __device__ __forceinline__ void fetch_last(Fragments& f, int warpgroup, const Chunk& index) const {
+    if constexpr (!kFetchesLast) {
+      return;  // no registers
+    }
+    const float4* const far = chain_global(warpgroup);
+    const bool any = continues(index) && !in_memory(index);
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const float4 x = load_if(any, far + (kNear + i) * kWarpgroupThreads);
+      f.s[4 * i] = x.x;
+      f.s[4 * i + 1] = x.y;
+      f.s[4 * i + 2] = x.z;
+      f.s[4 * i + 3] = x.w;
+    }
   }
 
   // R8 of the last chunk and R9: f.o, f.closed and what was put away -> O and LSE.
@@ -299,11 +369,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
       finish_as<Left::kWhole>(f, {}, warpgroup, query);
       return;
     }
-    if constexpr (!Base::kSchedule.ragged) {
-      if (const Before chunks = chunks_before(last, warpgroup, f.closed); chunks.any) {
-        finish_as<Left::kPart>(f, chunks.w, warpgroup, query);
-        return;
-      }
+    if (const Before chunks = chunks_before(last, warpgroup, f.closed); chunks.any) {
+      finish_as<Left::kPart>(f, chunks.w, warpgroup, query);
+      return;
     }
     finish_as<Left::kNone>(f, {}, warpgroup, query);
   }
@@ -322,7 +390,15 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
     if constexpr (kLeft != Left::kNone) {
 #pragma unroll
       for (int slot = kNearBatches; slot < kFinishDepth; ++slot) {
-        batch[slot] = fetch(source, slot * kBatch);
+        if (kFetchesLast && kLeft == Left::kPart && slot == kNearBatches) {
+#pragma unroll
+          for (int i = 0; i < kBatch; ++i) {
+            const float* const x = &f.s[4 * i];
+            batch[slot].x[i] = make_float4(x[0], x[1], x[2], x[3]);
+          }
+        } else {
+          batch[slot] = fetch(source, slot * kBatch);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kNear; ++i) {
@@ -358,7 +434,7 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
                                             const Rows& query) const {
     const int t = thread();
     const int row = own_row(t);
-    if constexpr (Base::kSchedule.general_finish) {
+    if constexpr (Base::kSchedule.general_finish && !(Base::kSchedule.ragged && kLeft == Left::kPart)) {
       if (!goes_through_copy_engine(args, query)) {
         const GeneralFinish<Tag> rows(args, f.closed, query, t, row);
         const auto nothing = [](int) {};
@@ -412,7 +488,8 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
           }
           return pair;
         });
-    Base::store_lse(f.closed, query, t, row);
+    const int late_t = thread();  // rather than kept
+    Base::store_lse(f.closed, query, late_t, own_row(late_t));
   }
 
   // All threads of the warpgroup have staged columns 64 panel .. 64 panel + 63 of the tile.

@@ -30,8 +30,8 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
   const tessera_kv_segment& s = p.segments[0];
   const bool plain = p.head_dim_qk == kNumbers.head_dim && (s.causal != 0) == kSchedule.causal &&
                      needs_general_finish(p) == kSchedule.general_finish;
-  const bool ragged =
-      ragged_kernel_dim(p.head_dim_qk, p.head_dim_v) == kNumbers.head_dim && needs_modifiers(p) == kSchedule.modifiers;
+  const bool ragged = p.head_dim_qk <= kNumbers.dims_qk() && p.head_dim_v <= kNumbers.dims_v() &&
+                      needs_modifiers(p) == kSchedule.modifiers;
   if ((p.dtype == TESSERA_BF16) != kNumbers.bf16 || !(kSchedule.ragged ? ragged : plain)) {
     return false;
   }
@@ -48,16 +48,17 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
       "shared memory: {} bytes: Q {} x {} at {}; K {} stages x {} at {}; V {} stages x {} at {}; {} "
       "{} x {} at {}; states at {}; barriers at {}\n"
       "barriers: {} mbarriers (full and empty of each Q, each stage of K and V, each tile slot{})\n",
-      Tag::kName, kNumbers.granule_keys, kNumbers.head_dim, L::kBlockM, kNumbers.granule_keys, tiles,
+      Tag::kName, kNumbers.granule_keys, kNumbers.dims_v(), L::kBlockM, kNumbers.granule_keys, tiles,
       tiles * p.num_heads_q * p.batch, kSchedule.ragged ? " at most" : "", masked ? "longest first" : "head by head",
       L::kThreads,
-      kSchedule.ragged ? "a warp for K and V, one that draws tiles, a lane per consumer for Q"
-                       : "one thread for K and V, one per consumer for Q",
+      !kSchedule.ragged ? "one thread for K and V, one per consumer for Q"
+      : L::kWide ? "a warp for K, one that draws tiles, a lane per consumer for Q, a warp that feeds and cleans V"
+                 : "a warp for K and V, one that draws tiles, a lane per consumer for Q, a warp that cleans V",
       kSchedule.producer_registers, kSchedule.consumer_warpgroups, kSchedule.consumer_registers, L::kBytes,
       kSchedule.consumer_warpgroups, L::kQBytes, L::kQ, kSchedule.stages, L::kKvBytes, L::kK, kSchedule.stages,
       L::kKvBytes, L::kV, L::kWide ? "staging" : "chained O and staging", kSchedule.consumer_warpgroups, L::kChainBytes,
-      L::kChain, L::kStates, L::kBarriers, L::kBarrierCount + (kSchedule.ragged ? 1 : 0),
-      kSchedule.ragged ? "; one that asks for the next tile" : "");
+      L::kChain, L::kStates, L::kBarriers, L::kBarrierCount + (kSchedule.ragged ? 1 + kSchedule.stages : 0),
+      kSchedule.ragged ? "; one that asks for the next tile; each stage of V before it is clean" : "");
   const int64_t box_keys = ragged_box_keys(kNumbers.granule_keys, s.page_table != nullptr, s.page_size);
   const int64_t keys = s.page_table != nullptr ? s.page_size : s.seqlen_k;
   const int64_t batch = s.page_table != nullptr ? s.num_pages : s.cu_seqlens_k != nullptr ? 1 : p.batch;
@@ -107,7 +108,7 @@ std::string explain_prefill(const tessera_fmha_params& p) {
 std::string explain_ragged_prefill(const tessera_fmha_params& p) {
   std::string text;
   static_cast<void>(explain_ragged_head_dim<PrefillHd64>(p, &text) || explain_ragged_head_dim<PrefillHd128>(p, &text) ||
-                    explain_ragged_head_dim<PrefillHd256>(p, &text));
+                    explain_ragged_head_dim<PrefillHd192>(p, &text) || explain_ragged_head_dim<PrefillHd256>(p, &text));
   return text;
 }
 

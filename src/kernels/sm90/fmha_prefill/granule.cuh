@@ -15,12 +15,12 @@ template <class Tag>
 struct PrefillGranules : PrefillCommon<Tag> {
   using Base = PrefillCommon<Tag>;
   using Base::args, Base::shared;
-  using Base::kConsumers, Base::kDim, Base::kElement, Base::kNumbers, Base::kSchedule, Base::kTileKeys;
+  using Base::kConsumers, Base::kElement, Base::kNumbers, Base::kSchedule, Base::kTileKeys;
   using Base::key_limit, Base::key_tiles, Base::k_ring, Base::q_ring, Base::v_ring;
   using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
 
-  static constexpr int kScores = kTileKeys / 2;  // fp32 per thread of S (64, kTileKeys)
-  static constexpr int kOutputs = kDim / 2;      // fp32 per thread of O (64, kDim)
+  static constexpr int kScores = kTileKeys / 2;           // fp32 per thread of S (64, kTileKeys)
+  static constexpr int kOutputs = kNumbers.dims_v() / 2;  // fp32 per thread of O (64, dims of V)
   // A chunk without end is a chunk no sequence fills.
   static constexpr int kChunkTiles = kNumbers.chunk_keys > 0 ? kNumbers.chunk_keys / kTileKeys : 1 << 20;
   // Named barrier 1 + w is warpgroup w alone.
@@ -110,7 +110,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
     wgmma_fence();
     wgmma_ss_first<kElement>(s, q, k);
 #pragma unroll
-    for (int step = 1; step < kDim / 16; ++step) {
+    for (int step = 1; step < kNumbers.dims_qk() / 16; ++step) {
       wgmma_ss_next<kElement>(s, KMajorTile::step(q, kWarpgroupRows, step), KMajorTile::step(k, kTileKeys, step));
     }
     wgmma_commit();
@@ -358,7 +358,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
 
   // The staged panel of the finished tile that holds columns from `column` on -> O. One thread of the warpgroup.
   __device__ __forceinline__ void store_panel(uint32_t source, int column, const QueryTile& query) const {
-    store_box(&args.o_map, source, column, query.first_row, query.head, query.batch);
+    store_box_as(&args.o_map, source, column, query.first_row, query.head, query.batch, read_once_policy());
   }
   __device__ __forceinline__ void store_panel(uint32_t source, int column, const RaggedRows& query) const {
     if (column >= args.ragged.v_dims) {
@@ -366,8 +366,8 @@ struct PrefillGranules : PrefillCommon<Tag> {
     }
     const RaggedRows rows = RaggedRows::load(query.slot, query.consumer);  // rather than kept in registers
     const ClippedBox box = clip_box(rows.first_token + rows.first_row, 0, rows.tokens - rows.first_row, kWarpgroupRows);
-    store_clipped_box(&args.o_map, source, column, box.row, box.sum, rows.head,
-                      args.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch);
+    store_clipped_box_as(&args.o_map, source, column, box.row, box.sum, rows.head,
+                         args.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch, read_once_policy());
   }
 
   // Granules that only other rows of the block see.

@@ -6,7 +6,8 @@
 #include <type_traits>
 
 #include "kernels/sm90/fmha_prefill/producer.cuh"
-#include "kernels/sm90/fmha_prefill/ragged_producer.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_cleaner.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_consumer_wide.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_run_consumer.cuh"
 #include "kernels/sm90/fmha_prefill/ragged_scheduler.cuh"
 
@@ -16,7 +17,8 @@ namespace tessera::sm90 {
 template <class Tag>
 struct ConsumerOf {
   static constexpr bool kRuns = Tag::kNumbers.head_dim == 128 && !Tag::kSchedule.modifiers;
-  using Ragged = std::conditional_t<kRuns, RaggedRunConsumer<Tag>, RaggedConsumer<Tag>>;
+  using Narrow = std::conditional_t<kRuns, RaggedRunConsumer<Tag>, RaggedConsumer<Tag>>;
+  using Ragged = std::conditional_t<PrefillLayout<Tag>::kWide, RaggedWideConsumer<Tag>, Narrow>;
   using Type = std::conditional_t<Tag::kSchedule.ragged, Ragged, OrdinaryConsumer<Tag>>;
 };
 
@@ -54,12 +56,19 @@ __global__ void __launch_bounds__(PrefillLayout<Tag>::kThreads, 1)
     give_registers<kSchedule.producer_registers>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if constexpr (kSchedule.ragged) {
+      using Producer = RaggedProducer<Tag>;
       if (warp == 0) {
-        RaggedProducer<Tag>{common}.produce_keys();
+        Producer{common}.template produce<true, !PrefillLayout<Tag>::kWide>([](uint32_t) {});
       } else if (warp == 1) {
         RaggedScheduler<Tag>{common}.schedule();
-      } else if (warp == 2 && threadIdx.x % 32 < kSchedule.consumer_warpgroups) {
-        RaggedProducer<Tag>{common}.produce_queries(static_cast<int>(threadIdx.x) % 32);
+      } else if (warp == 2) {
+        if (threadIdx.x % 32 < kSchedule.consumer_warpgroups) {
+          Producer{common}.produce_queries(static_cast<int>(threadIdx.x) % 32);
+        }
+      } else if constexpr (PrefillLayout<Tag>::kWide) {
+        RaggedCleaner<Tag>{common}.feed_values();
+      } else {
+        RaggedCleaner<Tag>{common}.clean();
       }
     } else if (threadIdx.x % 32 == 0) {
       if (warp == 0) {

@@ -77,7 +77,9 @@ size_t prefill_scratch_bytes(const PrefillProblem& problem, int multiprocessors)
 // A kernel as the launcher sees it.
 struct PrefillEntry {
   const char* name;
-  int head_dim;  // ragged: the most
+  int head_dim;  // of its tiles
+  int dims_qk;   // of problems; ragged: the most
+  int dims_v;
   bool bf16;
   bool causal;
   bool general_finish;
@@ -96,6 +98,8 @@ template <class Tag>
 constexpr PrefillEntry prefill_entry() {
   return {Tag::kName,
           Tag::kNumbers.head_dim,
+          Tag::kNumbers.dims_qk(),
+          Tag::kNumbers.dims_v(),
           Tag::kNumbers.bf16,
           Tag::kSchedule.causal,
           Tag::kSchedule.general_finish,

@@ -92,8 +92,9 @@ struct PrefillProducer : PrefillCommon<Tag> {
       }
       const uint32_t barrier = Base::q_ring(consumer).begin_fill(q_at, Layout::kQBytes);
       for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-        load_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map,
-                 barrier, panel * kPanelColumns, query.first_row + consumer * kWarpgroupRows, query.head, query.batch);
+        load_box_as(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows), &args.q_map,
+                    barrier, panel * kPanelColumns, query.first_row + consumer * kWarpgroupRows, query.head,
+                    query.batch, read_once_policy());
       }
       q_at.advance();
     }
@@ -103,8 +104,12 @@ struct PrefillProducer : PrefillCommon<Tag> {
                                           int j, int head_kv, int batch) const {
     const uint32_t destination = shared + ring_offset + stage * Layout::kKvBytes;
     for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
-      load_box(destination + panel * panel_bytes(kTileKeys), map, barrier, panel * kPanelColumns, j * kTileKeys,
-               head_kv, batch);
+      const uint32_t to = destination + panel * panel_bytes(kTileKeys);
+      if constexpr (Layout::kWide) {
+        load_box_as(to, map, barrier, panel * kPanelColumns, j * kTileKeys, head_kv, batch, read_often_policy());
+      } else {
+        load_box(to, map, barrier, panel * kPanelColumns, j * kTileKeys, head_kv, batch);
+      }
     }
   }
 };

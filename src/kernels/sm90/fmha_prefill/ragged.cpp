@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/sm90/fmha_prefill/ragged_prepare.h"
+#include "kernels/sm90/fmha_prefill/ragged_tiles.h"
 
 namespace tessera::sm90 {
 namespace {
@@ -56,10 +57,11 @@ size_t tile_prefix_bytes(const PrefillProblem& problem) {
 Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& problem, PrefillArguments a,
                           int multiprocessors, cudaStream_t stream) {
   const RaggedProblem& r = problem.ragged;
-  if (std::max(problem.q.dims, problem.v.dims) > entry.head_dim || problem.q.dims % 8 != 0 || problem.v.dims % 8 != 0) {
+  if (problem.q.dims > entry.dims_qk || problem.v.dims > entry.dims_v || problem.q.dims % 8 != 0 ||
+      problem.v.dims % 8 != 0) {
     return Status(Code::kUnsupported,
-                  fmt::format("{}: got head dims {}, {}; allowed multiples of 8 up to {}; use another kernel",
-                              entry.name, problem.q.dims, problem.v.dims, entry.head_dim));
+                  fmt::format("{}: got head dims {}, {}; allowed multiples of 8 up to {}, {}; use another kernel",
+                              entry.name, problem.q.dims, problem.v.dims, entry.dims_qk, entry.dims_v));
   }
   if (needs_modifiers(problem) && !entry.modifiers) {
     return Status(Code::kUnsupported, fmt::format("{}: got softcap, ALiBi or custom bits; allowed none; use the kernel "
@@ -97,13 +99,13 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   to.page_size = r.page_size;
   to.num_pages = static_cast<int32_t>(r.page_table != nullptr ? problem.k.batch : 0);
   to.box_shift = std::countr_zero(static_cast<uint32_t>(box));
-  to.tile_prefix = lengths_differ(r) ? tile_prefix : nullptr;
+  to.tile_prefix = lengths_differ(r) && r.batch > kFewSequences ? tile_prefix : nullptr;
   to.batch = static_cast<int32_t>(r.batch);
   to.query_tiles = static_cast<int32_t>(query_tiles);
-  // Without a mask one K/V head after the other, as in run_prefill(); with one at least kSectionHeads, at head dim 256
-  // too, where run_prefill() takes only those that fit L2 (not tried here).
+  // As in run_prefill(): without a mask one K/V head after the other, with one those that fit L2, but at least
+  // kSectionHeads below head dim 256.
   const bool masked = problem.causal || r.window_left >= 0 || r.window_right >= 0 || r.compress_ratio != 0;
-  to.section_heads = masked ? kSectionHeads : 1;
+  to.section_heads = masked && entry.head_dim != kWideHeadDim ? kSectionHeads : 1;
   to.section_keys = masked ? kSectionBytes / ((problem.q.dims + problem.v.dims) * kElementBytes) : 0;
   to.fast_finish = !needs_general_finish(problem);
   to.natural = r.softcap != 0.0F || r.alibi_slopes != nullptr;

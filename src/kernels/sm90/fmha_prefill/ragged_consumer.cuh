@@ -107,10 +107,6 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
 
   // Issues O := [O +] P_j V_j (R6). V may hold what no query sees: 0 times NaN would be NaN.
   __device__ __forceinline__ void start_output(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
-    if ((kind & kMasked) != 0 && uniform(slot_of(at).get(RaggedSlot::kUnclean)) != 0) {
-      clean_values<Tag>(shared + Layout::kV + at.stage() * Layout::kKvBytes, thread());
-      named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-    }
     Base::start_output(f, uniform(at.stage()), (kind & kFresh) != 0);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
   }
@@ -182,116 +178,6 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     stamp<Tag>(*this, warpgroup, Event::kChunkDone);
   }
 
-  // Head dim 256: as attend() of the ordinary wide consumer, S of the next granule beside P V.
-  __device__ __forceinline__ void attend_wide(Fragments& f, int warpgroup, Position& at) const {
-    const bool leader = thread() == 0;
-    int j = uniform(slot_of(at).walk(warpgroup).first);
-    k_ring().wait_full(at);  // producer: the first K
-    uint32_t kind = kind_of(warpgroup, j, at);
-    Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
-    wgmma_wait<0>();
-    weigh_exactly<true>(f, warpgroup, j, kind, at);
-    release_keys(warpgroup, kind, at);
-    round_weights<kElement>(f.s, f.p);
-#pragma unroll 1
-    for (; (kind & kLast) == 0; ++j) {
-      k_ring().wait_full(at.next());  // producer: K_{j+1}
-      const uint32_t next = kind_of(warpgroup, j + 1, at.next());
-      Base::start_scores(f, opaque(warpgroup), uniform(at.next().stage()));
-      v_ring().wait_full(at);  // producer: V_j
-      start_output(f, warpgroup, kind, at);
-      at.advance();
-      kind = next;
-      wgmma_wait<1>();  // S of granule j + 1
-      stamp<Tag>(*this, warpgroup, Event::kScoresDone);
-      const bool chunk_ends = (j + 1) % kChunkTiles == 0;
-      if (chunk_ends) {
-        Base::close_rows(f);
-      }
-      weigh_ahead(f, warpgroup, j + 1, kind, at);
-      release_keys(warpgroup, kind, at);
-      stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
-      wgmma_wait<0>();  // P V of granule j
-      pin_registers(f.o);
-      stamp<Tag>(*this, warpgroup, Event::kOutputDone);
-      if (leader) {
-        v_ring().release(Position{at.use - 1});
-      }
-      round_weights<kElement>(f.s, f.p);
-      if (chunk_ends) {
-        Base::put_away(f, warpgroup, late_chunk(warpgroup, j / kChunkTiles, at), false);
-        stamp<Tag>(*this, warpgroup, Event::kChunkDone);
-      }
-    }
-    v_ring().wait_full(at);  // producer: the last V
-    start_output(f, warpgroup, kind, at);
-    const LateChunk chunk = late_chunk(warpgroup, j / kChunkTiles, at);
-    Base::close_rows(f);
-    wgmma_wait<0>();
-    pin_registers(f.o);
-    if (leader) {
-      v_ring().release(at);
-    }
-    at.advance();
-    if (Base::in_memory(chunk)) {
-      Base::put_away(f, warpgroup, chunk, true);
-    }
-  }
-  // S of this granule is not computed again.
-  __device__ __forceinline__ void release_keys(int warpgroup, uint32_t kind, const Position& at) const {
-    if (thread() == 0) {
-      k_ring().release(at);
-      if ((kind & kLast) != 0) {
-        release_query(warpgroup);
-      }
-    }
-  }
-  // As weigh_exactly() and weigh_ahead() of ordinary wide consumers.
-  template <bool kFresh>
-  __device__ __forceinline__ void weigh_exactly(Fragments& f, int warpgroup, int j, uint32_t kind,
-                                                const Position& at) const {
-    float rescale[kRowsPerThread];
-    pin_registers(f.s);
-    if ((kind & kMasked) != 0) {
-      mask(f, warpgroup, j, kind, at);
-    }
-    const bool moves = move(f, kind, rescale);
-    if constexpr (!kFresh) {
-      wgmma_wait<0>();  // all warps or none: `moves` is of one warp
-      pin_registers(f.o);
-      if (moves) {
-        rescale_output(f.o, rescale);
-      }
-    }
-    add_sums(f.rows, rescale, weigh_only(f.s, f.rows, args.c, args.bias, args.zero));
-  }
-  __device__ __forceinline__ void weigh_ahead(Fragments& f, int warpgroup, int j, uint32_t kind,
-                                              const Position& at) const {
-    if ((kind & RaggedConsumer::kFresh) != 0) {
-      weigh_exactly<true>(f, warpgroup, j, kind, at);
-      return;
-    }
-    if ((kind & kChanged) != 0) {
-      weigh_exactly<false>(f, warpgroup, j, kind, at);
-      return;
-    }
-    pin_registers(f.s);
-    if ((kind & kMasked) != 0) {
-      mask(f, warpgroup, j, kind, at);
-    }
-    const GranuleSums sums = weigh_only(f.s, f.rows, args.c, args.bias, args.zero);
-    if (any_of_warpgroup(kOwnBarrier + warpgroup, may_move(f.rows, sums, args.move_limit))) {
-      wgmma_wait<0>();
-      pin_registers(f.o);
-      Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
-      wgmma_wait<0>();
-      weigh_exactly<false>(f, warpgroup, j, kind, at);
-      return;
-    }
-    const float keep[kRowsPerThread] = {1.0F, 1.0F};
-    add_sums(f.rows, keep, sums);
-  }
-
   // One granule after the other; the other warpgroups multiply while this one computes weights. As with ordinary
   // consumers, runs of plain granules have a loop of their own.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, Position& at) const {
@@ -354,8 +240,12 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     }
   }
 
-  // All tiles of the block.
   __device__ __forceinline__ void consume(int warpgroup) const {
+    consume_by(*this, warpgroup);
+  }
+  // All tiles of the block. `self` has attend().
+  template <class Self>
+  __device__ __forceinline__ void consume_by(const Self& self, int warpgroup) const {
     Position at;  // of the next granule in the rings; its top bits count the tiles
 #pragma unroll 1
     while (true) {
@@ -372,11 +262,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
       q_ring(warpgroup).wait_full(RingPosition<1>{round_of(at)});  // producer: Q of this warpgroup
       stamp<Tag>(*this, warpgroup, Event::kQueryThere);
       if (first < uniform(slot_of(at).walk(warpgroup).end)) {
-        if constexpr (Layout::kWide) {
-          attend_wide(f, warpgroup, at);
-        } else {
-          attend(f, warpgroup, at);
-        }
+        self.attend(f, warpgroup, at);
       } else {
 #pragma unroll
         for (int i = 0; i < Base::kOutputs; ++i) {

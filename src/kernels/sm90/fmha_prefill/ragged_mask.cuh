@@ -163,26 +163,4 @@ __device__ __forceinline__ void mask_absent(const PrefillArguments& args, float 
   }
 }
 
-// Hygiene: V rows that no query sees may hold NaN, and 0 times NaN is NaN. Inputs are finite, so what is not becomes
-// zero; every consumer does so before it multiplies, and none of them changes what another one reads.
-template <class Tag>
-__device__ __forceinline__ void clean_values(uint32_t tile, int thread) {
-  constexpr uint32_t kExponent = Tag::kNumbers.bf16 ? 0x7f80U : 0x7c00U;
-  const auto clean = [](int pair) {
-    const auto bits = static_cast<uint32_t>(pair);
-    const uint32_t low = (bits & kExponent) == kExponent ? 0U : bits & 0xffffU;
-    const uint32_t high = (bits >> 16 & kExponent) == kExponent ? 0U : bits & 0xffff0000U;
-    return static_cast<int>(high | low);
-  };
-#pragma unroll 1
-  for (uint32_t at = tile + 16 * thread; at < tile + PrefillLayout<Tag>::kKvBytes; at += 16 * kWarpgroupThreads) {
-    const int4 x = load_shared_int4(at);
-    const int4 y = make_int4(clean(x.x), clean(x.y), clean(x.z), clean(x.w));
-    if (x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w) {
-      store_shared(at, y);
-    }
-  }
-  fence_async_proxy();
-}
-
 }  // namespace tessera::sm90

@@ -1,4 +1,5 @@
-// The producer warps of a ragged kernel: one feeds K and V, lanes of another Q; ragged_scheduler.cuh tells them which.
+// The producer warps of a ragged kernel: one feeds K and V, or two do at head dim 256, where V would come late after
+// all that finding K takes; lanes of another feed Q. ragged_scheduler.cuh tells them which.
 #pragma once
 
 #include "kernels/sm90/fmha_prefill/ragged.cuh"
@@ -14,7 +15,7 @@ struct RaggedProducer : PrefillCommon<Tag> {
   static constexpr unsigned kAllLanes = 0xffffffffU;
   // The next tile is drawn when that many granules of the current one are left to fetch: what a block has drawn no
   // other block can take, but the tile has to be found before its K is due.
-  static constexpr int kDrawAhead = 2;
+  static constexpr int kDrawAhead = Layout::kWide ? 4 : 2;
 
   __device__ __forceinline__ static int lane() { return thread_index() % 32; }
 
@@ -54,8 +55,8 @@ struct RaggedProducer : PrefillCommon<Tag> {
 
   // ---------------------------------------------------------------- K and V
 
-  // Where the lane's box of keys of a granule lies. Head dims 64 and 128 read the table a granule ahead: its latency
-  // then passes while the stages before are waited for, as long as nobody looks at the entry.
+  // Where the lane's box of keys of a granule lies. The table is read a granule ahead: its latency then passes while
+  // the stage before is waited for, as long as nobody looks at the entry.
   struct Place {
     int key;    // the first one of the box
     int row;    // of its tensor or page
@@ -126,9 +127,10 @@ struct RaggedProducer : PrefillCommon<Tag> {
                   r.qk_panels);
     }
   }
-  __device__ __forceinline__ void fetch_values(const Box& own, const Position& at, int head_kv) const {
+  // V that is not `clean` goes to the cleaner first.
+  __device__ __forceinline__ void fetch_values(const Box& own, const Position& at, int head_kv, bool clean) const {
     const RaggedArguments& r = args.ragged;
-    const uint32_t barrier = Base::v_ring().full + 8 * at.stage();
+    const uint32_t barrier = clean ? Base::v_ring().full + 8 * at.stage() : Base::raw(at.stage());
     barrier_wait(Base::v_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
     if (lane() == 0) {
       barrier_arrive_expect(barrier, r.v_panels * panel_bytes(kTileKeys));
@@ -147,50 +149,50 @@ struct RaggedProducer : PrefillCommon<Tag> {
   __device__ __forceinline__ bool has_box() const {
     return own_key() < kTileKeys;
   }
-  __device__ __forceinline__ void produce_keys() const {
+
+  // Feeds K, V or both, tile after tile. Where V alone is fed and is not clean, `hand_over` gets its stage once the
+  // next V is on its way as well.
+  template <bool kKeys, bool kValues, class HandOver>
+  __device__ __forceinline__ void produce(const HandOver& hand_over) const {
     TilePosition tile_at;
-    Position at;  // K and V advance together
+    Position at;
 #pragma unroll 1
     for (RaggedSlot slot = take(tile_at); slot.address != 0; slot = take(tile_at)) {
       const int head_kv = slot.get(RaggedSlot::kHead) / args.group;
       const int first = slot.get(RaggedSlot::kFirstGranule);
       const int end = slot.get(RaggedSlot::kEndGranule);
+      const bool clean = slot.get(RaggedSlot::kUnclean) == 0;
       Place place{};
-      Box box{};
       if (first < end) {
         place = place_of(slot, first);
-        if constexpr (Layout::kWide) {  // consumers of a wide O multiply with K of the next granule first
-          box = box_of(slot, place);
-          fetch_keys(box, at, head_kv);
-          if (first + 1 < end) {
-            place = place_of(slot, first + 1);
-          }
-        }
-      } else if (lane() == 0) {
+      } else if (kKeys && lane() == 0) {
         barrier_arrive(Base::taken());
       }
 #pragma unroll 1
       for (int j = first; j < end; ++j, at.advance()) {
-        if (j == max(first, end - kDrawAhead) && lane() == 0) {
+        if (kKeys && j == max(first, end - kDrawAhead) && lane() == 0) {
           barrier_arrive(Base::taken());
         }
-        if constexpr (Layout::kWide) {
-          const Box current = box;
-          if (j + 1 < end) {
-            box = box_of(slot, place);
-            fetch_keys(box, at.next(), head_kv);
-            if (j + 2 < end) {
-              place = place_of(slot, j + 2);
-            }
-          }
-          fetch_values(current, at, head_kv);
-        } else {
-          box = box_of(slot, place);
+        const Box box = box_of(slot, place);
+        if constexpr (kKeys && kValues) {
           fetch_keys(box, at, head_kv);
-          if (j + 1 < end) {
-            place = place_of(slot, j + 1);
+        }
+        if (j + 1 < end) {
+          place = place_of(slot, j + 1);
+        }
+        if constexpr (kKeys && !kValues) {
+          fetch_keys(box, at, head_kv);
+        }
+        if constexpr (kValues) {
+          fetch_values(box, at, head_kv, clean);
+        }
+        if constexpr (!kKeys) {
+          if (!clean && j > first) {
+            hand_over(Position{at.use - 1}.stage());
           }
-          fetch_values(box, at, head_kv);
+          if (!clean && j + 1 == end) {
+            hand_over(at.stage());
+          }
         }
       }
       give_back(tile_at);
@@ -225,9 +227,9 @@ struct RaggedProducer : PrefillCommon<Tag> {
 #pragma unroll
         for (int panel = 0; panel < kDim / kPanelColumns; ++panel) {
           if (panel < panels) {
-            load_clipped_box(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
-                             &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
-                             args.ragged.cu_seqlens_q != nullptr ? 0 : place.x);
+            load_clipped_box_as(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(kWarpgroupRows),
+                                &args.q_map, barrier, panel * kPanelColumns, box.row, box.sum, place.y,
+                                args.ragged.cu_seqlens_q != nullptr ? 0 : place.x, read_once_policy());
           }
         }
       }

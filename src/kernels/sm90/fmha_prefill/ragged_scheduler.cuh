@@ -16,14 +16,41 @@ struct RaggedScheduler : PrefillCommon<Tag> {
 
   __device__ __forceinline__ static int lane() { return thread_index() % 32; }
 
+  // Queries have lengths of their own, but so few that each lane keeps the tiles before one of the sequences.
+  __device__ __forceinline__ bool few() const {
+    const RaggedArguments& r = args.ragged;
+    return r.tile_prefix == nullptr && (r.cu_seqlens_q != nullptr || r.seqlens_q != nullptr);
+  }
+  // Tiles per head of the sequences before the lane's, if few(); in `all` those of all sequences.
+  __device__ __forceinline__ int tiles_before_own(int& all) const {
+    const RaggedArguments& r = args.ragged;
+    all = 0;
+    if (!few()) {
+      return 0;
+    }
+    const int tokens = lane() < r.batch ? token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, lane()).count : 0;
+    const int tiles = (tokens + Layout::kBlockM - 1) / Layout::kBlockM;
+    int up_to_own = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(kAllLanes, up_to_own, step);
+      up_to_own += lane() >= step ? before : 0;
+    }
+    all = __shfl_sync(kAllLanes, up_to_own, 31);
+    return up_to_own - tiles;
+  }
   // Tiles per head of the sequences before b.
-  __device__ __forceinline__ int tiles_before(int b) const {
-    return args.ragged.tile_prefix == nullptr ? b * args.ragged.query_tiles : args.ragged.tile_prefix[b];
+  __device__ __forceinline__ int tiles_before(int b, int before_own) const {
+    if (args.ragged.tile_prefix != nullptr) {
+      return args.ragged.tile_prefix[b];
+    }
+    return few() ? __shfl_sync(kAllLanes, before_own, b) : b * args.ragged.query_tiles;
   }
   // The sequence of tile `rank` of all sequences' tiles of one head: the last one with no more tiles before it.
-  __device__ __forceinline__ int sequence_of(int rank) const {
+  __device__ __forceinline__ int sequence_of(int rank, int before_own) const {
     if (args.ragged.tile_prefix == nullptr) {
-      return rank / args.ragged.query_tiles;
+      return few() ? __popc(__ballot_sync(kAllLanes, lane() < args.ragged.batch && before_own <= rank)) - 1
+                   : rank / args.ragged.query_tiles;
     }
     int low = 0;
     int high = args.ragged.batch;
@@ -38,11 +65,11 @@ struct RaggedScheduler : PrefillCommon<Tag> {
   }
 
   // Tile `index` of the launch, described at `slot`.
-  __device__ __forceinline__ void describe(RaggedSlot slot, int index) const {
+  __device__ __forceinline__ void describe(RaggedSlot slot, int index, int before_own) const {
     const RaggedArguments& r = args.ragged;
     const int rank = index / args.heads_q;
-    const int b = sequence_of(rank);
-    const int before = tiles_before(b);
+    const int b = sequence_of(rank, before_own);
+    const int before = tiles_before(b, before_own);
     const TokenRange q = token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, b);
     const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, b);
     const int position0 = r.q_positions != nullptr ? r.q_positions[b] : k.count - q.count;
@@ -81,7 +108,9 @@ struct RaggedScheduler : PrefillCommon<Tag> {
   }
 
   __device__ __forceinline__ void schedule() const {
-    const int total = tiles_before(args.ragged.batch) * args.heads_q;
+    int all;
+    const int before_own = tiles_before_own(all);
+    const int total = (few() ? all : tiles_before(args.ragged.batch, before_own)) * args.heads_q;
     TilePosition at;
     int index = static_cast<int>(blockIdx.x);
 #pragma unroll 1
@@ -90,7 +119,7 @@ struct RaggedScheduler : PrefillCommon<Tag> {
       barrier_wait(Base::tile_ring().empty + 8 * at.stage(), at.parity() ^ 1U);
       const RaggedSlot slot{Base::tile_slot(at.stage())};
       if (any) {
-        describe(slot, index);
+        describe(slot, index, before_own);
       } else if (lane() == 0) {
         store_shared(slot.address + 4 * RaggedSlot::kBatch, -1);
       }
@@ -101,7 +130,7 @@ struct RaggedScheduler : PrefillCommon<Tag> {
       if (!any) {
         return;
       }
-      barrier_wait(Base::taken(), at.use & 1U);  // K and V: most of this tile has been fetched
+      barrier_wait(Base::taken(), at.use & 1U);  // K: most of this tile has been fetched
       index = draw_tile(total);
       at.advance();
     }

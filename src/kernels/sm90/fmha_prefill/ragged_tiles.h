@@ -16,6 +16,10 @@ TESSERA_HD int most(int a, int b) {
   return a < b ? b : a;
 }
 
+// Up to so many sequences with lengths of their own every block adds up their tiles for itself, a lane each; beyond, a
+// step before the launch does (ragged_prepare.h).
+inline constexpr int kFewSequences = 32;
+
 // Tokens of a sequence: the first one's index in its tensor and how many there are.
 struct TokenRange {
   int first;

@@ -24,10 +24,11 @@ constexpr std::array<PrefillEntry, 4> ragged_entries() {
           prefill_entry<PrefillModified<Tag<true, false>>>(), prefill_entry<PrefillModified<Tag<false, false>>>()};
 }
 
-constexpr std::array kTables = {
-    entries<PrefillHd64>(),         entries<PrefillHd128>(),         entries<PrefillHd256>(),
-    general_entries<PrefillHd64>(), general_entries<PrefillHd128>(), general_entries<PrefillHd256>(),
-    ragged_entries<PrefillHd64>(),  ragged_entries<PrefillHd128>(),  ragged_entries<PrefillHd256>()};
+constexpr std::array kTables = {entries<PrefillHd64>(),          entries<PrefillHd128>(),
+                                entries<PrefillHd256>(),         general_entries<PrefillHd64>(),
+                                general_entries<PrefillHd128>(), general_entries<PrefillHd256>(),
+                                ragged_entries<PrefillHd64>(),   ragged_entries<PrefillHd128>(),
+                                ragged_entries<PrefillHd192>(),  ragged_entries<PrefillHd256>()};
 constexpr auto kTable = [] {
   std::array<PrefillEntry, kTables.size() * 4> all{};
   std::size_t at = 0;
@@ -51,9 +52,9 @@ const PrefillEntry* find_prefill(int head_dim, bool bf16, bool causal, bool gene
   return at == kTable.end() ? nullptr : &*at;
 }
 
-const PrefillEntry* find_ragged_prefill(int head_dim, bool bf16, bool modifiers) {
+const PrefillEntry* find_ragged_prefill(int64_t head_dim_qk, int64_t head_dim_v, bool bf16, bool modifiers) {
   const auto at = std::ranges::find_if(kTable, [&](const PrefillEntry& e) {
-    return e.ragged && e.head_dim >= head_dim && e.bf16 == bf16 && e.modifiers == modifiers;
+    return e.ragged && e.dims_qk >= head_dim_qk && e.dims_v >= head_dim_v && e.bf16 == bf16 && e.modifiers == modifiers;
   });
   return at == kTable.end() ? nullptr : &*at;
 }

@@ -38,6 +38,14 @@ struct PrefillHd256 {
       .causal = kCausal, .consumer_warpgroups = 2, .stages = 2, .producer_registers = 32, .consumer_registers = 232};
 };
 
+// Head dim 192 of Q and K, 128 of V, in the tiles of 256: ragged kernels only.
+template <bool kBf16, bool kCausal>
+struct PrefillHd192 : PrefillHd256<kBf16, kCausal> {
+  static constexpr const char* kName = kBf16 ? "sm90_prefill_hd192_bf16" : "sm90_prefill_hd192_f16";
+  static constexpr PrefillNumbers kNumbers = {
+      .head_dim = 256, .bf16 = kBf16, .granule_keys = 64, .chunk_keys = kChunkKeys, .qk_dims = 192, .v_dims = 128};
+};
+
 constexpr std::array<char, 64> joined_name(std::string_view name, std::string_view suffix) {
   std::array<char, 64> text{};
   std::size_t at = 0;
