@@ -175,7 +175,16 @@ struct FreeWideConsumer : PrefillWideConsumer<Tag> {
     }
   }
 
+  // With the maxima of the contract: its own walk, over a chunk that does not end.
   __device__ __forceinline__ void attend(Fragments& f, int warpgroup, const QueryTile& query, Position& at) const {
+    if constexpr (kMax == FreeMax::kProved) {
+      Base::attend(f, warpgroup, query, at);
+    } else {
+      attend_exact(f, warpgroup, query, at);
+    }
+  }
+  __device__ __forceinline__ void attend_exact(Fragments& f, int warpgroup, const QueryTile& query,
+                                               Position& at) const {
     const int tiles = Base::own_granules(warpgroup, Base::round_of(at));
     const int first_masked = key_limit(query.first_row) / kTileKeys;
     const bool leader = thread() == 0;
@@ -183,11 +192,7 @@ struct FreeWideConsumer : PrefillWideConsumer<Tag> {
     k_ring().wait_full(at);
     Base::start_scores(f, opaque(warpgroup), uniform(at.stage()));
     wgmma_wait<0>();
-    if constexpr (kMax == FreeMax::kProved) {
-      Base::template weigh_exactly<true>(f, 0, query.first_row, first_masked);
-    } else {
-      weigh_exact(f, 0, query.first_row, first_masked);
-    }
+    weigh_exact(f, 0, query.first_row, first_masked);
     if (leader) {
       k_ring().release(at);
     }
@@ -201,11 +206,7 @@ struct FreeWideConsumer : PrefillWideConsumer<Tag> {
       Base::start_output(f, uniform(at.stage()), j == 0);
       at.advance();
       wgmma_wait<1>();
-      if constexpr (kMax == FreeMax::kProved) {
-        Base::weigh_ahead(f, warpgroup, j + 1, query.first_row, first_masked, at);
-      } else {
-        weigh_exact(f, j + 1, query.first_row, first_masked);
-      }
+      weigh_exact(f, j + 1, query.first_row, first_masked);
       if (leader) {
         k_ring().release(at);
       }
