@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/decode.h"
 #include "registry/sm90_layout.h"
 
@@ -69,7 +70,7 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
     return "head_dim_qk, dtype: got a combination without a kernel; allowed the others of these";
   }
   // The factors are below 2^31, 2^20, 2^10 and 2^19.
-  const int64_t chunks = (problem.seqlen_k + entry->chunk_keys - 1) / entry->chunk_keys + 1;
+  const int64_t chunks = (problem.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
   if (p.batch * p.num_heads_q > kMaxUnits || p.batch * p.num_heads_q * p.seqlen_q > kMaxUnits ||
       p.batch * p.num_heads_q * p.seqlen_q * chunks > kMaxUnits) {
     return "batch: got more than 2^30 rows times chunks of keys; allowed up to that";
@@ -106,13 +107,13 @@ std::string explain_sm90_decode(const tessera_fmha_params& p) {
   const int64_t rows = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);
   return fmt::format(
       "variant: {}\n"
-      "instructions: {}, wgmma m64n{}k16\n"
+      "instructions: cp.async by rows, mma m16n8k16\n"
       "units: a chunk of {} keys of one sequence and K/V head, {} of its {} query rows\n"
-      "blocks per unit: {}, which split scores by granules of {} keys and outputs by columns\n"
-      "threads: {} per block; grid: as many as are resident\n"
-      "chain of chunks: by the last one to finish\n",
-      entry->name, entry->paged ? "cp.async by rows" : "TMA", entry->rows, entry->chunk_keys, entry->rows, rows,
-      entry->cluster, entry->granule_keys, entry->threads);
+      "blocks per unit: {}{}\n"
+      "chain of chunks: by {}\n",
+      entry->name, kChunkKeys, entry->rows, rows, entry->cluster,
+      entry->cluster == 1 ? "" : ", which split scores by granules of keys and outputs by columns",
+      entry->cluster == 1 ? "a second kernel" : "whoever finishes last");
 }
 
 }  // namespace tessera

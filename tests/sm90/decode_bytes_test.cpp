@@ -123,11 +123,11 @@ std::map<std::string, Bytes>& oracle_bytes() {
   return bytes;
 }
 
-// Runs the kernel twice over the same scratch, and the oracle. `clusters` limits the grid, 0 does not; `page_size` 0:
+// Runs the kernel twice over the same scratch, and the oracle. `blocks` limits the grid, 0 does not; `page_size` 0:
 // no pages.
-void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, int64_t page_size) {
+void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, int64_t page_size) {
   const std::string name = describe(c, entry);
-  SCOPED_TRACE(fmt::format("{}, {} clusters, pages of {}", name, clusters, page_size));
+  SCOPED_TRACE(fmt::format("{}, {} blocks, pages of {}", name, blocks, page_size));
   const auto batch = static_cast<int64_t>(c.lengths.size());
   const int64_t longest = *std::ranges::max_element(c.lengths);
   const int64_t tokens = longest + 3;  // NaN rows behind every sequence
@@ -206,7 +206,7 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int clusters, 
   for (int run = 0; run < 2; ++run) {
     ASSERT_EQ(cudaMemset(o.memory.device(), kPoison, o.memory.bytes().size()), cudaSuccess);
     ASSERT_EQ(cudaMemset(lse.device(), kPoison, lse.bytes().size()), cudaSuccess);
-    const Status status = run_decode(entry, problem, clusters, nullptr);
+    const Status status = run_decode(entry, problem, blocks, nullptr);
     ASSERT_TRUE(status.ok()) << status.text();
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess) << cudaGetErrorString(cudaGetLastError());
     const std::vector<uint8_t> got = o.memory.download();
@@ -225,16 +225,14 @@ class DecodeBytes : public testing::TestWithParam<DecodeEntry> {
     }
   }
 
-  void check(const std::vector<Case>& cases, int clusters = 0) {
+  void check(const std::vector<Case>& cases, int blocks = 0) {
     for (const Case& c : cases) {
       if (HasFatalFailure()) {
         return;
       }
-      expect_oracle_bytes(c, GetParam(), clusters, 0);
-      if (GetParam().paged) {
-        for (const int64_t page_size : {1, 16, 48, 300}) {
-          expect_oracle_bytes(c, GetParam(), clusters, page_size);
-        }
+      expect_oracle_bytes(c, GetParam(), blocks, 0);
+      for (const int64_t page_size : {1, 16, 48, 300}) {
+        expect_oracle_bytes(c, GetParam(), blocks, page_size);
       }
     }
   }
@@ -288,8 +286,8 @@ TEST_P(DecodeBytes, AnyGridAndManySequences) {
   for (size_t i = 0; i < lengths.size(); ++i) {
     lengths[i] = static_cast<int32_t>(random() % 400 + (i % 23 == 0 ? 2100 : 0));
   }
-  for (const int clusters : {0, 1, 5}) {
-    check({{4, 2, 1, false, Values::kNormal, lengths}, {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}}, clusters);
+  for (const int blocks : {0, 1, 5}) {
+    check({{4, 2, 1, false, Values::kNormal, lengths}, {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}}, blocks);
   }
 }
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Times the decode kernels beside torch's cuDNN attention in one process: microseconds and GB/s of K and V.
 
-    decode_bench.py SHIM.so [--json FILE] [--variants 101,201,...] [--shapes 1x1024,...] [--repeats N]
+    decode_bench.py SHIM.so [--json FILE] [--variants 0,1,...] [--shapes 1x1024,...] [--repeats N]
 
 One query token, 32/8 heads, head dim 128, bf16. Each kernel runs from a CUDA graph. Cold: 256 MiB of other memory are
 read before every call; warm: the calls follow each other. `empty` is what the same method says of a kernel that does
-nothing, `read only` of one that reads K and V and does nothing else. A variant is 100 x granules that a block scores at
-a time + blocks per unit; negative: rows copied one by one.
+nothing, `read only` of one that reads K and V and does nothing else. A variant is a number of decode_variants.cu's list.
 """
 
 import argparse
@@ -23,7 +22,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from gpu_timing import graph_of, smi  # noqa: E402
 
 HEADS_Q, HEADS_KV, DIM = 32, 8, 128
-CHUNK = 2048
 RAGGED = [256 * (i % 32) + 37 * i + 100 for i in range(64)]  # 64 lengths of 100 to about 10 k
 
 
@@ -58,18 +56,20 @@ class Shim:
         self.scratch_bytes = library.tessera_bench_decode_scratch
         self.scratch_bytes.restype = ctypes.c_size_t
         self.read = library.tessera_bench_read
-        self.clusters = library.tessera_bench_decode_clusters
+        self.resident = library.tessera_bench_decode_resident
+        self.name = library.tessera_bench_decode_name
+        self.name.restype = ctypes.c_char_p
 
     def runner(self, variant, q, k, v, lengths):
         batch, seqlen = k.shape[:2]
         shape = (batch, seqlen, HEADS_Q, HEADS_KV)
         out = torch.full_like(q, float("nan"))
-        scratch = torch.zeros(self.scratch_bytes(CHUNK, variant, *shape), device="cuda", dtype=torch.uint8)
+        scratch = torch.zeros(self.scratch_bytes(variant, *shape), device="cuda", dtype=torch.uint8)
         pointer = lambda t: ctypes.c_void_p(0 if t is None else t.data_ptr())
 
         def call():
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            if self.call(CHUNK, variant, *shape, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lengths),
+            if self.call(variant, *shape, pointer(q), pointer(k), pointer(v), pointer(out), pointer(lengths),
                          pointer(scratch), stream) != 0:
                 raise RuntimeError(variant)
 
@@ -102,7 +102,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("shim")
     parser.add_argument("--json")
-    parser.add_argument("--variants", default="101,201,202,204,404,108,208,-101,-201,-202,-204,-108")
+    parser.add_argument("--variants", default="0,1,2")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--commit", default="")
     parser.add_argument("--shapes", default="1x1024,1x2048,1x4096,1x32768,8x4096,64x4096,8x32768,ragged")
@@ -114,7 +114,7 @@ def main():
     record = {"gpu": torch.cuda.get_device_name(0), "driver": driver, "power_limit_w": limit, "sm_mhz": clock,
               "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "commit": options.commit,
               "method": f"CUDA graph replays between events, median of {options.repeats}, all kernels interleaved",
-              "resident_clusters": {n: shim.clusters(CHUNK, n) for n in variants}, "rows": []}
+              "resident": {shim.name(n).decode(): shim.resident(n) for n in variants}, "rows": []}
     print(record)
     cache = torch.empty(64 << 20, device="cuda", dtype=torch.float32)
     sink = torch.empty((), device="cuda")
@@ -142,7 +142,7 @@ def main():
         errors = []
         for variant in variants:
             replay, owned = shim.runner(variant, q, k, v, lengths)
-            names.append(f"n{abs(variant) % 100} own {abs(variant) // 100}" + (" rows" if variant < 0 else ""))
+            names.append(shim.name(variant).decode())
             runs.append(replay)
             keep.append(owned)
             if reference is not None:

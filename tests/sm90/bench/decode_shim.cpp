@@ -9,15 +9,11 @@ namespace {
 
 using namespace tessera::sm90;  // NOLINT(google-build-using-namespace): a tool's only file
 
-// `cluster`: blocks per unit + 100 x granules that each scores at a time; negative: the kernel that copies row by row.
-const DecodeEntry* find(int chunk_keys, int cluster) {
+// Number `variant` of decode_variants(), or null.
+const DecodeEntry* find(int variant) {
   static const std::vector<DecodeEntry> entries = decode_variants();
-  for (const DecodeEntry& entry : entries) {
-    if (entry.chunk_keys == chunk_keys && (entry.cluster + 100 * entry.own) * (entry.paged ? -1 : 1) == cluster) {
-      return &entry;
-    }
-  }
-  return nullptr;
+  return variant >= 0 && static_cast<size_t>(variant) < entries.size() ? &entries[static_cast<size_t>(variant)]
+                                                                       : nullptr;
 }
 
 DecodeProblem problem_of(int batch, int seqlen_k, int heads_q, int heads_kv, const void* q, const void* k,
@@ -42,14 +38,14 @@ DecodeProblem problem_of(int batch, int seqlen_k, int heads_q, int heads_kv, con
 
 // Q, O (batch, 1, heads_q, 128), K, V (batch, seqlen_k, heads_kv, 128), bf16, contiguous. Returns 0, or 1 after
 // printing why not.
-extern "C" __attribute__((visibility("default"))) int tessera_bench_decode(int chunk_keys, int cluster, int batch,
-                                                                           int seqlen_k, int heads_q, int heads_kv,
-                                                                           const void* q, const void* k, const void* v,
-                                                                           void* o, const int* seqlens_k, void* scratch,
+extern "C" __attribute__((visibility("default"))) int tessera_bench_decode(int variant, int batch, int seqlen_k,
+                                                                           int heads_q, int heads_kv, const void* q,
+                                                                           const void* k, const void* v, void* o,
+                                                                           const int* seqlens_k, void* scratch,
                                                                            void* stream) {
-  const DecodeEntry* entry = find(chunk_keys, cluster);
+  const DecodeEntry* entry = find(variant);
   if (entry == nullptr) {
-    std::fprintf(stderr, "chunks of %d keys, clusters of %d: not built\n", chunk_keys, cluster);
+    std::fprintf(stderr, "variant %d: not built\n", variant);
     return 1;
   }
   const tessera::Status status =
@@ -62,20 +58,25 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_decode(int c
 }
 
 // Bytes of scratch of such a call, zero before its first use.
-extern "C" __attribute__((visibility("default"))) size_t tessera_bench_decode_scratch(int chunk_keys, int cluster,
-                                                                                      int batch, int seqlen_k,
-                                                                                      int heads_q, int heads_kv) {
-  const DecodeEntry* entry = find(chunk_keys, cluster);
+extern "C" __attribute__((visibility("default"))) size_t tessera_bench_decode_scratch(int variant, int batch,
+                                                                                      int seqlen_k, int heads_q,
+                                                                                      int heads_kv) {
+  const DecodeEntry* entry = find(variant);
   return entry == nullptr ? 0
                           : decode_scratch_bytes(*entry, problem_of(batch, seqlen_k, heads_q, heads_kv, nullptr,
                                                                     nullptr, nullptr, nullptr, nullptr, nullptr));
 }
 
-// Clusters that the device holds at a time.
-extern "C" __attribute__((visibility("default"))) int tessera_bench_decode_clusters(int chunk_keys, int cluster) {
+// Units that the device works on at a time, and the name.
+extern "C" __attribute__((visibility("default"))) int tessera_bench_decode_resident(int variant) {
   int clusters = 0;
-  const DecodeEntry* entry = find(chunk_keys, cluster);
-  return entry != nullptr && entry->resident_clusters(&clusters) == cudaSuccess ? clusters : -1;
+  const DecodeEntry* entry = find(variant);
+  return entry != nullptr && entry->resident(&clusters) == cudaSuccess ? clusters : -1;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* tessera_bench_decode_name(int variant) {
+  const DecodeEntry* entry = find(variant);
+  return entry == nullptr ? nullptr : entry->name;
 }
 
 // Reads K and V and nothing else.

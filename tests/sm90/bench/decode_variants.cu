@@ -1,4 +1,4 @@
-// Decode kernels of every cluster size and number of granules at a time, for decode_bench.py.
+// Decode kernels with several numbers of blocks per multiprocessor, for decode_bench.py.
 #include "kernels/sm90/fmha_decode/launch.cuh"
 #include "tests/sm90/bench/decode_variants.h"
 
@@ -29,12 +29,6 @@ __global__ void __launch_bounds__(kReadThreads) read_only(const uint4* k, const 
   }
 }
 
-template <int kCluster, int kOwn, bool kPaged = false>
-struct Variant {
-  static constexpr DecodeNumbers kNumbers{128, true, 2048};
-  static constexpr DecodeSchedule kSchedule{8, kCluster, kOwn, kPaged};
-};
-
 }  // namespace
 
 cudaError_t launch_read_only(const void* k, const void* v, int64_t bytes, int* sink, cudaStream_t stream) {
@@ -45,20 +39,8 @@ cudaError_t launch_read_only(const void* k, const void* v, int64_t bytes, int* s
 }
 
 std::vector<DecodeEntry> decode_variants() {
-  std::vector<DecodeEntry> entries;
-  entries.push_back(decode_entry<Variant<1, 1>>("variant"));
-  entries.push_back(decode_entry<Variant<1, 2>>("variant"));
-  entries.push_back(decode_entry<Variant<2, 2>>("variant"));
-  entries.push_back(decode_entry<Variant<4, 2>>("variant"));
-  entries.push_back(decode_entry<Variant<4, 4>>("variant"));
-  entries.push_back(decode_entry<Variant<8, 1>>("variant"));
-  entries.push_back(decode_entry<Variant<8, 2>>("variant"));
-  entries.push_back(decode_entry<Variant<1, 1, true>>("rows"));
-  entries.push_back(decode_entry<Variant<1, 2, true>>("rows"));
-  entries.push_back(decode_entry<Variant<2, 2, true>>("rows"));
-  entries.push_back(decode_entry<Variant<4, 2, true>>("rows"));
-  entries.push_back(decode_entry<Variant<8, 1, true>>("rows"));
-  return entries;
+  return {team_entry<DecodeKernel<128, true, 8>>("team"), alone_entry<DecodeKernel<128, true, 8, 1>>("single"),
+          alone_entry<DecodeKernel<128, true, 8, 2>>("pair")};
 }
 
 }  // namespace tessera::sm90

@@ -1,7 +1,7 @@
 // What blocks of a cluster send one another (PTX ISA "st.async", "mapa", "barrier.cluster"), one thin wrapper each.
 #pragma once
 
-#include <cuda.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 
@@ -45,12 +45,6 @@ __device__ __forceinline__ void send(uint32_t address, uint32_t barrier, uint4 v
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
       "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
       : "memory");
-}
-
-// One arrival at a barrier of any block of the cluster. (With .release.cluster it takes 1500 clocks: a fence of
-// everything the thread has written. Here it only says that reads of shared memory are over.)
-__device__ __forceinline__ void arrive_at(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 }  // namespace tessera::sm90

@@ -1,4 +1,4 @@
-// Counters in memory that may hold anything when a launch begins: they carry a tag (config.h) while they count, and
+// Counters in memory that may hold anything when a launch begins: they carry a tag while they count, and
 // whoever counts last takes it away.
 #pragma once
 
@@ -6,9 +6,12 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fmha_decode/config.h"
-
 namespace tessera::sm90 {
+
+// A counter of finished chunks is a count with this above it; anything else is memory that no launch has used yet. As
+// the upper word is a NaN with a payload, neither finite numbers nor what arithmetic makes of NaN look like it.
+inline constexpr int kCountBits = 24;
+inline constexpr unsigned long long kCounterTag = 0x7fd1e5a7b3ULL;
 
 // Makes a counter of memory; one that counts already stays as it is. One thread calls.
 __device__ __forceinline__ void claim_counter(unsigned long long* counter) {
@@ -26,13 +29,6 @@ __device__ __forceinline__ void claim_counter(unsigned long long* counter) {
 // The count in a counter's word.
 __device__ __forceinline__ uint32_t count_of(unsigned long long word) {
   return static_cast<uint32_t>(word) & ((1U << kCountBits) - 1);
-}
-
-// Adds one and returns the word before; nothing waits for it until it is used.
-__device__ __forceinline__ unsigned long long count_relaxed(unsigned long long* counter) {
-  unsigned long long before;
-  asm volatile("atom.add.relaxed.gpu.global.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
-  return before;
 }
 
 // Adds one, after everything the warp has written before its last __syncwarp() and before everything it reads behind

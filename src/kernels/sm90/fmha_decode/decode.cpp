@@ -13,26 +13,23 @@ namespace tessera::sm90 {
 namespace {
 
 constexpr int64_t kScratchAlignment = 64;
+// Blocks alone are launched one per unit, but no more than this many times what the device holds when the lengths are
+// on the device, because then most of them may have nothing to do.
+constexpr int kRaggedBlocks = 4;
 constexpr int64_t kRowBytes = 16;  // Q is read in pieces of 16 bytes
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-struct Scratch {
-  size_t counters, states;  // bytes
-};
-
 int64_t row_tiles(const DecodeProblem& p, int rows) {
   return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
-Scratch scratch_of(const DecodeEntry& entry, const DecodeProblem& p) {
-  const int64_t groups = entry.head_dim / kDecodeColumnGroup;
-  const int64_t counters = p.q.batch * p.k.heads * row_tiles(p, entry.rows) * groups + 1;  // and the one of units
-  const int64_t parts = most_units(p, entry.rows) * groups * entry.rows / 8;
-  return {static_cast<size_t>(ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment),
-          static_cast<size_t>(parts) * kDecodeStatePieces * sizeof(float4)};
+// Of clusters: one counter per block of those that share a tile of a sequence and K/V head.
+int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
+  const int64_t counters = entry.cluster == 1 ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
+  return ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment;
 }
 
 Status refuse(Code code, std::string text) {
@@ -53,9 +50,6 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
       (p.page_table == nullptr && (p.k.batch != p.q.batch || p.k.tokens < p.seqlen_k))) {
     return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
-  }
-  if (p.page_table != nullptr && !entry.paged) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got a page table; allowed none here", entry.name));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
     return refuse(Code::kInvalidArgument,
@@ -98,47 +92,30 @@ int64_t most_units(const DecodeProblem& p, int rows) {
 }
 
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
-  const Scratch bytes = scratch_of(entry, problem);
-  return bytes.counters + bytes.states;
+  return static_cast<size_t>(counter_bytes(entry, problem) + most_units(problem, entry.rows) *
+                                                                 state_pieces(entry.head_dim, entry.rows) *
+                                                                 int64_t{sizeof(float4)});
 }
 
-Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int clusters, cudaStream_t stream) {
+Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int blocks, cudaStream_t stream) {
   TESSERA_RETURN_IF_ERROR(check(entry, problem));
   if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
     return {};  // no row to write
   }
-  const Scratch bytes = scratch_of(entry, problem);
   if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
     return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
                                                         "{}-byte aligned",
                                                         decode_scratch_bytes(entry, problem), kScratchAlignment));
   }
   DecodeArguments a{};
-  if (entry.paged) {
-    a.k = static_cast<const uint16_t*>(problem.k.data);
-    a.v = static_cast<const uint16_t*>(problem.v.data);
-    a.k_strides = {problem.k.stride_batch, problem.k.stride_token, problem.k.stride_head};
-    a.v_strides = {problem.v.stride_batch, problem.v.stride_token, problem.v.stride_head};
-    a.page_table = problem.page_table;
-    a.page_table_stride = problem.page_table_stride;
-    a.num_pages = problem.k.batch;
-    a.page_size = Divisor::of(static_cast<uint32_t>(problem.k.tokens));
-  } else {
-    // The copy engine knows no empty tensor; with no keys at all the kernel loads nothing.
-    TensorView k = problem.k;
-    TensorView v = problem.v;
-    k.tokens = v.tokens = std::max<int64_t>(k.tokens, 1);
-    const Result<CUtensorMap> k_map = make_panel_map("k", k, entry.bf16, entry.granule_keys);
-    if (!k_map.ok()) {
-      return k_map.status();
-    }
-    const Result<CUtensorMap> v_map = make_panel_map("v", v, entry.bf16, entry.granule_keys, entry.value_box_dims);
-    if (!v_map.ok()) {
-      return v_map.status();
-    }
-    a.k_map = k_map.value();
-    a.v_map = v_map.value();
-  }
+  a.k = static_cast<const uint16_t*>(problem.k.data);
+  a.v = static_cast<const uint16_t*>(problem.v.data);
+  a.k_strides = {problem.k.stride_batch, problem.k.stride_token, problem.k.stride_head};
+  a.v_strides = {problem.v.stride_batch, problem.v.stride_token, problem.v.stride_head};
+  a.page_table = problem.page_table;
+  a.page_table_stride = problem.page_table_stride;
+  a.num_pages = problem.k.batch;
+  a.page_size = Divisor::of(static_cast<uint32_t>(std::max<int64_t>(problem.k.tokens, 1)));
   a.q = static_cast<const uint16_t*>(problem.q.data);
   a.o = const_cast<void*>(problem.o.data);
   a.q_strides = {problem.q.stride_batch, problem.q.stride_token, problem.q.stride_head};
@@ -164,23 +141,29 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int cl
   a.seqlen_q = static_cast<int>(problem.q.tokens);
   a.seqlen_k = static_cast<int>(problem.seqlen_k);
   const int64_t unseen = a.window < 0 ? 0 : std::max<int64_t>(0, problem.seqlen_k - problem.q.tokens - a.window);
-  const int64_t chunks = std::max<int64_t>(1, ceil_div(problem.seqlen_k, entry.chunk_keys));
-  a.uniform_units = Divisor::of(static_cast<uint32_t>((chunks - unseen / entry.chunk_keys) * a.heads.value));
+  const int64_t chunks = std::max<int64_t>(1, ceil_div(problem.seqlen_k, kChunkKeys));
+  a.uniform_units = Divisor::of(static_cast<uint32_t>((chunks - unseen / kChunkKeys) * a.heads.value));
   a.causal = problem.causal ? 1 : 0;
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
-  auto* scratch = static_cast<uint8_t*>(problem.scratch);
-  a.tickets = reinterpret_cast<unsigned long long*>(scratch);
-  a.counters = a.tickets + 1;
-  a.states = reinterpret_cast<float4*>(scratch + bytes.counters);
+  a.counters = static_cast<unsigned long long*>(problem.scratch);
+  a.states = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + counter_bytes(entry, problem));
+  a.state_chunks = static_cast<int>(most_units(problem, entry.rows) / (int64_t{a.batch} * a.heads.value));
 
-  int resident = 0;
-  cudaError_t error = entry.resident_clusters(&resident);
-  if (error != cudaSuccess || resident < 1) {
-    return device_error(entry, error);
+  const bool ragged = problem.seqlens_k != nullptr;
+  int64_t units = ragged ? most_units(problem, entry.rows) : int64_t{a.uniform_units.value} * a.batch;
+  if (entry.cluster == 1 && ragged) {
+    int resident = 0;
+    const cudaError_t error = entry.resident(&resident);
+    if (error != cudaSuccess || resident < 1) {
+      return device_error(entry, error);
+    }
+    units = std::min(units, int64_t{kRaggedBlocks} * resident);
   }
-  const int64_t most = std::min<int64_t>(most_units(problem, entry.rows), clusters > 0 ? clusters : resident);
-  error = entry.launch(a, static_cast<int>(most), stream);
+  if (entry.cluster == 1 && blocks > 0) {
+    units = std::min<int64_t>(units, blocks);
+  }
+  const cudaError_t error = entry.launch(a, static_cast<int>(units), stream);
   return error == cudaSuccess ? Status() : device_error(entry, error);
 }
 

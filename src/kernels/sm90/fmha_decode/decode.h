@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "base/status.h"
 #include "kernels/sm90/fmha_decode/config.h"
@@ -38,37 +39,38 @@ struct DecodeProblem {
   void* scratch = nullptr;  // decode_scratch_bytes(), 64-byte aligned; may hold anything
 };
 
+// How many units a problem may have at most for a kernel: an H200 works on 30 clusters of eight at a time, and has 132
+// multiprocessors.
+inline constexpr int64_t kTeamUnits = 30;
+inline constexpr int64_t kSingleUnits = 132;
+inline constexpr int64_t kAnyUnits = std::numeric_limits<int64_t>::max();
+
 // A kernel as the launcher sees it.
 struct DecodeEntry {
   const char* name;
   int head_dim;  // and multiples of 8 below
   bool bf16;
-  int rows;     // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
-  int cluster;  // blocks that share a chunk
-  int own;      // granules that each of them scores at a time
-  int chunk_keys;
-  int granule_keys;
-  int threads;
-  bool paged;  // by rows: takes K and V with or without a page table
-  int value_box_dims;
-  cudaError_t (*resident_clusters)(int* clusters);  // of the current device
-  cudaError_t (*launch)(const DecodeArguments& arguments, int clusters, cudaStream_t stream);
+  int rows;                             // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
+  int cluster;                          // blocks that share a chunk
+  int64_t most_units;                   // of problems that it is for
+  cudaError_t (*resident)(int* units);  // that the current device works on at a time
+  cudaError_t (*launch)(const DecodeArguments& arguments, int units, cudaStream_t stream);
 };
 
-// The kernel for a problem of these shapes, or null: by head dim, dtype, pages, rows, and by how many blocks its chunks
-// keep busy (no length is looked at but the bound).
+// The kernel for a problem of these shapes, or null: by head dim, dtype, rows, and how many units there are (no length
+// is looked at but the bound).
 const DecodeEntry* find_decode(const DecodeProblem& problem);
 
 // Units of a problem at most, with tiles of `rows` query rows: no length is looked at but the bound.
 int64_t most_units(const DecodeProblem& problem, int rows);
 
-// Scratch of a launch, for U = batch * K/V heads * tiles of `rows` rows and chunks = ceil(seqlen_k / C) (within a
-// window: of it): a counter of 8 bytes per 16 columns of each of the U, and a state of 8 rows * head_dim
-// bytes per chunk of each. Launches that run at the same time need scratch of their own.
+// Scratch of a launch: a state of a tile of rows for every chunk of the sequences and K/V heads. Launches that run at
+// the same time need scratch of their own.
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem);
 
-// Checks the problem against the entry, builds the maps and enqueues the kernel on `clusters` clusters at most (0: as
-// many as are resident). kInvalidArgument or kUnsupported before anything is enqueued, kDevice if CUDA refuses.
-Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int clusters, cudaStream_t stream);
+// Checks the problem against the entry and enqueues its kernel, and the one that chains chunks if there may be several.
+// `blocks` limits the blocks of kernels whose blocks take units alone, 0 does not. kInvalidArgument or kUnsupported
+// before anything is enqueued, kDevice if CUDA refuses.
+Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int blocks, cudaStream_t stream);
 
 }  // namespace tessera::sm90

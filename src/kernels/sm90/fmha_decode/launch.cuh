@@ -1,38 +1,97 @@
 // What the files that instantiate kernels share: an entry per kernel.
 #pragma once
 
+#include "kernels/sm90/fmha_decode/alone.cuh"
+#include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/decode.h"
-#include "kernels/sm90/fmha_decode/kernel.cuh"
+#include "kernels/sm90/fmha_decode/team.cuh"
 
 namespace tessera::sm90 {
 
 template <class Tag>
-struct DecodeLauncher {
-  using Layout = DecodeLayout<Tag>;
+struct AloneLauncher {
+  using Layout = AloneLayout<Tag>;
 
   static cudaError_t prepare() {
-    return cudaFuncSetAttribute(fmha_decode_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout::kBytes);
+    return cudaFuncSetAttribute(fmha_decode_alone_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                Layout::kBytes);
+  }
+  static cudaError_t resident(int* blocks) {
+    int device = 0;
+    int processors = 0;
+    cudaError_t error = prepare();
+    if (error == cudaSuccess) {
+      error = cudaGetDevice(&device);
+    }
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    }
+    if (error == cudaSuccess) {
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, kAloneThreads,
+                                                            Layout::kBytes);
+      *blocks *= processors;
+    }
+    return error;
+  }
+  static cudaError_t launch(const DecodeArguments& arguments, int blocks, cudaStream_t stream) {
+    cudaError_t error = prepare();
+    if (error != cudaSuccess) {
+      return error;
+    }
+    cudaLaunchConfig_t first{};
+    first.gridDim = dim3(static_cast<unsigned>(blocks));
+    first.blockDim = dim3(kAloneThreads);
+    first.dynamicSmemBytes = Layout::kBytes;
+    first.stream = stream;
+    error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
+    if (error != cudaSuccess || arguments.state_chunks == 1) {
+      return error;
+    }
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t second{};
+    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
+    const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
+    second.blockDim = dim3(Tag::kHeadDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.stream = stream;
+    second.attrs = &early;
+    second.numAttrs = 1;
+    return cudaLaunchKernelEx(&second, combine_chunks_sm90<Tag>, arguments);
+  }
+};
+
+template <class Tag>
+struct TeamLauncher {
+  using Layout = TeamLayout<Tag>;
+
+  static cudaError_t prepare() {
+    cudaError_t error =
+        cudaFuncSetAttribute(fmha_decode_team_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout::kBytes);
+    if (error == cudaSuccess && Layout::kTeam > 8) {
+      error = cudaFuncSetAttribute(fmha_decode_team_sm90<Tag>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    }
+    return error;
   }
   static cudaLaunchConfig_t config(int clusters, cudaLaunchAttribute* attribute) {
     attribute->id = cudaLaunchAttributeClusterDimension;
-    attribute->val.clusterDim = {Layout::kCluster, 1, 1};
+    attribute->val.clusterDim = {Layout::kTeam, 1, 1};
     cudaLaunchConfig_t launch{};
-    launch.gridDim = dim3(static_cast<unsigned>(clusters * Layout::kCluster));
-    launch.blockDim = dim3(Layout::kThreads);
+    launch.gridDim = dim3(static_cast<unsigned>(clusters * Layout::kTeam));
+    launch.blockDim = dim3(kTeamThreads);
     launch.dynamicSmemBytes = Layout::kBytes;
     launch.attrs = attribute;
-    launch.numAttrs = Layout::kCluster > 1 ? 1 : 0;
+    launch.numAttrs = 1;
     return launch;
   }
-  static cudaError_t resident_clusters(int* clusters) {
+  static cudaError_t resident(int* clusters) {
     const cudaError_t error = prepare();
     if (error != cudaSuccess) {
       return error;
     }
     cudaLaunchAttribute attribute;
-    cudaLaunchConfig_t launch = config(1, &attribute);
-    launch.numAttrs = 1;
-    return cudaOccupancyMaxActiveClusters(clusters, fmha_decode_sm90<Tag>, &launch);
+    const cudaLaunchConfig_t launch = config(1, &attribute);
+    return cudaOccupancyMaxActiveClusters(clusters, fmha_decode_team_sm90<Tag>, &launch);
   }
   static cudaError_t launch(const DecodeArguments& arguments, int clusters, cudaStream_t stream) {
     const cudaError_t error = prepare();
@@ -42,26 +101,28 @@ struct DecodeLauncher {
     cudaLaunchAttribute attribute;
     cudaLaunchConfig_t launch = config(clusters, &attribute);
     launch.stream = stream;
-    return cudaLaunchKernelEx(&launch, fmha_decode_sm90<Tag>, arguments);
+    return cudaLaunchKernelEx(&launch, fmha_decode_team_sm90<Tag>, arguments);
   }
 };
 
 template <class Tag>
-constexpr DecodeEntry decode_entry(const char* name) {
-  using Launcher = DecodeLauncher<Tag>;
+constexpr DecodeEntry alone_entry(const char* name) {
+  using Launcher = AloneLauncher<Tag>;
   return {name,
-          Tag::kNumbers.head_dim,
-          Tag::kNumbers.bf16,
-          Tag::kSchedule.rows,
-          Tag::kSchedule.cluster,
-          Tag::kSchedule.own,
-          Tag::kNumbers.chunk_keys,
-          DecodeLayout<Tag>::kGranule,
-          DecodeLayout<Tag>::kThreads,
-          Tag::kSchedule.paged,
-          DecodeLayout<Tag>::kPanel,
-          &Launcher::resident_clusters,
+          Tag::kHeadDim,
+          Tag::kBf16,
+          Tag::kRows,
+          1,
+          Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
+          &Launcher::resident,
           &Launcher::launch};
+}
+
+template <class Tag>
+constexpr DecodeEntry team_entry(const char* name) {
+  using Launcher = TeamLauncher<Tag>;
+  return {name,       Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, TeamLayout<Tag>::kTeam,
+          kTeamUnits, &Launcher::resident, &Launcher::launch};
 }
 
 }  // namespace tessera::sm90

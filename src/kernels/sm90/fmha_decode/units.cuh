@@ -1,18 +1,14 @@
 // Which unit a cluster works on: units are numbered sequence by sequence, in each chunk by chunk, in each head by head,
 // so that neighbouring clusters read neighbouring bytes. Lengths are read on the device.
 //
-// The first one of every cluster is its own number. Then clusters of several blocks step by the number of clusters; a
-// block alone takes the next one that nobody has, because multiprocessors do not get equal shares of the memory's
-// bandwidth. The first K warp finds it and tells the other roles.
+// Every warp finds its unit for itself.
 #pragma once
 
 #include <cstdint>
 
+#include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/config.h"
-#include "kernels/sm90/fmha_decode/counters.cuh"
-#include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/ptx.cuh"
-#include "kernels/sm90/shared_memory.cuh"
 
 namespace tessera::sm90 {
 
@@ -20,8 +16,16 @@ __device__ __forceinline__ int divide(int number, const Divisor& divisor) {
   return static_cast<int>(static_cast<uint64_t>(static_cast<uint32_t>(number)) * divisor.multiplier >> divisor.shift);
 }
 
-// Twelve integers, as the roles pass it on.
-struct alignas(16) Unit {
+// Asks for all of the arguments at once: they arrive in lines of 64 bytes, each of which would else be waited for when
+// its first number is needed.
+__device__ __forceinline__ void fetch_arguments(const DecodeArguments& args) {
+  asm volatile("" ::"l"(args.k), "l"(args.v_strides.batch), "l"(args.num_pages), "l"(args.q_strides.token),
+               "l"(args.lse.stride_batch), "l"(args.row_sum.data), "l"(args.seqlens_k), "r"(args.window),
+               "r"(args.uniform_units.shift), "l"(args.states)
+               : "memory");
+}
+
+struct Unit {
   int batch;          // -1: behind the last unit
   int head;           // of DecodeArguments::heads
   int kv_head;        // and
@@ -31,14 +35,12 @@ struct alignas(16) Unit {
   int first_chunk;    // and so are chunks before this one
   int chunk, chunks;  // of the sequence; one without keys has one chunk
   int first;          // number of the unit of the first chunk and this head; that of the next chunk is `heads` further
-  int unused[2];
 };
-static_assert(sizeof(Unit) == kUnitBytes);
 
 // Finds units in ascending order of their numbers. All 32 lanes of a warp call together.
 template <class Tag>
 class UnitFinder {
-  static constexpr int kChunk = Tag::kNumbers.chunk_keys;
+  static constexpr int kChunk = kChunkKeys;
 
  public:
   __device__ __forceinline__ explicit UnitFinder(const DecodeArguments& args) : args_(args) {}
@@ -81,17 +83,13 @@ class UnitFinder {
     return unit;
   }
 
-  // Units in all.
-  __device__ __forceinline__ int total() const {
-    if (args_.seqlens_k == nullptr) {
-      return static_cast<int>(args_.uniform_units.value) * args_.batch;
-    }
-    int units = 0;
-#pragma unroll 1
-    for (int b = static_cast<int>(threadIdx.x % 32); b < args_.batch; b += 32) {
-      units += units_of(length(b));
-    }
-    return static_cast<int>(__reduce_add_sync(0xffffffffU, static_cast<uint32_t>(units)));
+  // The unit of the first chunk of a sequence that anybody sees, but for its number.
+  __device__ __forceinline__ Unit first_of(int batch, int head) const {
+    Unit unit{};
+    unit.batch = batch;
+    unit.keys = args_.seqlens_k == nullptr ? args_.seqlen_k : length(batch);
+    place(head, unit);
+    return unit;
   }
 
  private:
@@ -122,7 +120,7 @@ class UnitFinder {
     unit.first_chunk = unit.seen / kChunk;
     unit.chunk = unit.first_chunk + row;
     unit.kv_head = divide(unit.head, args_.row_tiles);
-    unit.first_row = (unit.head - unit.kv_head * static_cast<int>(args_.row_tiles.value)) * Tag::kSchedule.rows;
+    unit.first_row = (unit.head - unit.kv_head * static_cast<int>(args_.row_tiles.value)) * Tag::kRows;
     unit.chunks = chunks_of(unit.keys);
     unit.first += unit.head;
   }
@@ -135,8 +133,8 @@ class UnitFinder {
 // Keys of a unit: [begin, end). It begins with the first granule that any token sees keys of.
 template <class Tag>
 struct UnitKeys {
-  static constexpr int kChunk = Tag::kNumbers.chunk_keys;
-  static constexpr int kGranule = DecodeLayout<Tag>::kGranule;
+  static constexpr int kChunk = kChunkKeys;
+  static constexpr int kGranule = granule_keys(Tag::kHeadDim);
   int begin, end;
   __device__ __forceinline__ explicit UnitKeys(const Unit& unit)
       : begin(max(unit.chunk * kChunk, unit.seen / kGranule * kGranule)),
@@ -144,119 +142,6 @@ struct UnitKeys {
   __device__ __forceinline__ int granules() const {
     return end <= begin ? 0 : static_cast<int>(static_cast<uint32_t>(end - begin + kGranule - 1) / kGranule);
   }
-};
-
-// The units of this block's cluster, one after the other, for every role but the one that finds them. All lanes of a
-// warp call together.
-template <class Tag>
-class UnitReader {
-  using Layout = DecodeLayout<Tag>;
-
- public:
-  __device__ __forceinline__ explicit UnitReader(uint32_t smem) : smem_(smem) {}
-
-  // False behind the last one.
-  __device__ __forceinline__ bool next(Unit& unit) {
-    barrier_wait(smem_ + Layout::kUnitFull + 8 * at_.stage, at_.parity);
-    const uint32_t from = smem_ + Layout::kUnits + kUnitBytes * at_.stage;
-    const int4 a = load_shared_int4(from);
-    const int4 b = load_shared_int4(from + 16);
-    const int4 c = load_shared_int4(from + 32);
-    unit = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w, c.x, c.y, {0, 0}};
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-      barrier_arrive(smem_ + Layout::kUnitEmpty + 8 * at_.stage);
-    }
-    at_.advance();
-    return uniform(unit.batch) >= 0;
-  }
-
- private:
-  uint32_t smem_;
-  StageAt<kUnitSlots> at_;
-};
-
-inline constexpr int kAskAhead = 6;  // granules before a unit's end
-
-// The same for the first K warp, which finds the units and tells the other roles.
-template <class Tag>
-class UnitDispatcher {
-  using Layout = DecodeLayout<Tag>;
-  static constexpr bool kAlone = Layout::kCluster == 1;
-
- public:
-  __device__ __forceinline__ UnitDispatcher(const DecodeArguments& args, uint32_t smem)
-      : finder_(args),
-        tickets_(args.tickets),
-        smem_(smem),
-        clusters_(static_cast<int>(gridDim.x) / Layout::kCluster),
-        number_(static_cast<int>(blockIdx.x) / Layout::kCluster) {}
-
-  // Called while the unit's last keys are asked for: by its end the next number shall be here.
-  __device__ __forceinline__ void ask() {
-    if constexpr (kAlone) {
-      if (total_ < 0) {
-        total_ = finder_.total();
-        if (total_ > clusters_ && threadIdx.x % 32 == 0) {
-          claim_counter(tickets_);
-        }
-      }
-      if (total_ > clusters_ && threadIdx.x % 32 == 0) {
-        ticket_ = count_relaxed(tickets_);
-      }
-    }
-  }
-
-  __device__ __forceinline__ bool next(Unit& unit) {
-    if (started_) {
-      step();
-    }
-    started_ = true;
-    unit = finder_.find(number_);
-    publish(unit);
-    return unit.batch >= 0;
-  }
-
- private:
-  __device__ __forceinline__ void step() {
-    if constexpr (kAlone) {
-      number_ = total_;
-      if (total_ > clusters_) {
-        const int drawn = __shfl_sync(0xffffffffU, static_cast<int>(count_of(ticket_)), 0);
-        number_ = clusters_ + drawn;
-        // Every block draws until it finds none: this was the last ticket.
-        if (drawn == total_ - 1 && threadIdx.x % 32 == 0) {
-          *tickets_ = 0;
-        }
-      }
-    } else {
-      number_ += clusters_;
-    }
-  }
-
-  __device__ __forceinline__ void publish(const Unit& unit) {
-    if (threadIdx.x % 32 == 0) {
-      const uint32_t slot = at_.stage;
-      barrier_wait(smem_ + Layout::kUnitEmpty + 8 * slot, at_.parity ^ 1U);
-      const uint32_t to = smem_ + Layout::kUnits + kUnitBytes * slot;
-      store_shared(to, make_int4(unit.batch, unit.head, unit.kv_head, unit.first_row));
-      store_shared(to + 16, make_int4(unit.keys, unit.seen, unit.first_chunk, unit.chunk));
-      store_shared(to + 32, make_int4(unit.chunks, unit.first, 0, 0));
-      barrier_arrive(smem_ + Layout::kUnitFull + 8 * slot);
-    }
-    __syncwarp();
-    at_.advance();
-  }
-
-  UnitFinder<Tag> finder_;
-  unsigned long long* tickets_;
-  unsigned long long ticket_ = 0;
-  uint32_t smem_;
-  int clusters_;
-  int number_;
-  int total_ = -1;
-  bool started_ = false;
-  StageAt<kUnitSlots> at_;
 };
 
 }  // namespace tessera::sm90

@@ -1,0 +1,300 @@
+// The warps of a block alone that score: S = K Q^T (R1), masks (R2), the running maximum (R3), weights (R4, R5),
+// granule by granule. What the output warps need of a granule goes into one of two slots.
+//
+// Warp w holds the granule's k16 blocks w, w + 4, .. as (16 keys, rows); a lane the keys e and e + 8 of it, e = lane /
+// 4, which are of class e (R7), and the rows 2 q and 2 q + 1 of every eight, q = lane mod 4: s[block][eight][2 h + r].
+#pragma once
+
+#include <cstdint>
+
+#include "contract/exp2.h"
+#include "contract/plan.h"
+#include "kernels/sm90/fmha_decode/alone.h"
+#include "kernels/sm90/fmha_decode/fragments.cuh"
+#include "kernels/sm90/fmha_decode/position.cuh"
+#include "kernels/sm90/fmha_decode/rows.cuh"
+#include "kernels/sm90/fmha_decode/softmax_steps.cuh"
+#include "kernels/sm90/fmha_decode/units.cuh"
+#include "kernels/sm90/fmha_decode/visible.cuh"
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/shared_memory.cuh"
+
+namespace tessera::sm90 {
+
+inline constexpr uint32_t kAloneBarrier = 1;  // named barrier of the warps that score
+
+template <class Tag>
+class AloneScores {
+  using Layout = AloneLayout<Tag>;
+  static constexpr int kRows = Layout::kRows;
+  static constexpr int kEights = Layout::kEights;
+  static constexpr int kTiles = Layout::kTiles;
+  static constexpr bool kBf16 = Tag::kBf16;
+  static constexpr int kPieces = Layout::kHeadDim / 8;
+
+ public:
+  __device__ __forceinline__ AloneScores(const DecodeArguments& args, uint32_t smem, int warp)
+      : args_(args), smem_(smem), warp_(warp), lane_(static_cast<int>(threadIdx.x % 32)) {
+    e_ = lane_ / 4;
+    q_ = lane_ % 4;
+  }
+
+  __device__ __forceinline__ void run() {
+    UnitFinder<Tag> finder(args_);
+#pragma unroll 1
+    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+      const Unit unit = finder.find(number);
+      if (uniform(unit.batch) < 0) {
+        return;
+      }
+      const UnitKeys<Tag> keys(unit);
+      const Pages pages(args_, unit);
+      begin(unit);
+#pragma unroll 1
+      for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
+        float s[kTiles][kEights][4];
+        multiply(s, pages, first);
+        float a[2 * kEights];
+        float offset[2 * kEights];
+        maxima(s, a, offset);
+        barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_.stage, slot_.parity ^ 1U);
+        __syncwarp();
+        weigh(s, offset);
+        hand_over(a);
+        if (first > keys.begin) {
+          skip_values();
+        }
+      }
+      if (keys.begin < keys.end) {
+        skip_values();
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void meet() {
+    __syncwarp();
+    named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
+  }
+
+  // Q, limits of R2, and no maximum yet.
+  __device__ __forceinline__ void begin(const Unit& unit) {
+    const auto group = static_cast<int>(args_.group.value);
+#pragma unroll 1
+    for (int i = 32 * warp_ + lane_; i < kRows * kPieces; i += 32 * kAloneWarps) {
+      const int row = unit.first_row + i / kPieces;
+      const int dim = i % kPieces * 8;
+      const int token = divide(row, args_.group);
+      const int64_t head = unit.kv_head * group + row - token * group;
+      uint4 piece = make_uint4(0, 0, 0, 0);
+      if (token < args_.seqlen_q && dim < args_.dims) {
+        piece = *reinterpret_cast<const uint4*>(args_.q + unit.batch * args_.q_strides.batch +
+                                                token * args_.q_strides.token + head * args_.q_strides.head + dim);
+      }
+      store_piece(smem_ + Layout::kQ +
+                      static_cast<uint32_t>(i / kPieces * Layout::kRowBytes + (i % kPieces ^ i / kPieces % 8) * 16),
+                  piece);
+    }
+    visible_ = VisibleKeys<kRows>(args_, unit);
+#pragma unroll
+    for (float& m : m_) {
+      m = no_maximum();
+    }
+    meet();
+  }
+
+  // R1 and R2.
+  __device__ __forceinline__ void multiply(float (&s)[kTiles][kEights][4], const Pages& pages, int first_key) {
+    bool there[kTiles][2];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_ + 8 * h;
+        there[t][h] = args_.page_table == nullptr || pages.of(key) >= 0;
+      }
+    }
+    uint32_t keys[kTiles];  // of the lane's row of matrices
+    uint32_t stages[Layout::kGranuleStages];
+#pragma unroll
+    for (int i = 0; i < Layout::kGranuleStages; ++i) {
+      barrier_wait(smem_ + Layout::kFull + 8 * at_.stage, at_.parity);
+      stages[i] = at_.stage;
+      at_.advance();
+    }
+    __syncwarp();
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int block = warp_ + kAloneWarps * t;
+      uint32_t stage = stages[0];
+#pragma unroll
+      for (int i = 1; i < Layout::kGranuleStages; ++i) {
+        stage = block * 16 >= i * Layout::kStageKeys ? stages[i] : stage;
+      }
+      const int row = block * 16 % Layout::kStageKeys;
+      keys[t] = smem_ + Layout::kRing + stage * Layout::kStageBytes +
+                static_cast<uint32_t>((row + lane_ % 16) * Layout::kRowBytes + (lane_ / 16 ^ lane_ % 8) * 16);
+#pragma unroll
+      for (auto& eight : s[t]) {
+#pragma unroll
+        for (float& x : eight) {
+          x = 0.0F;
+        }
+      }
+    }
+    // Of Q, matrices of eight rows: halves of two steps, or of one step and two eights.
+    const uint32_t queries =
+        smem_ + Layout::kQ +
+        static_cast<uint32_t>(kEights == 1 ? lane_ % 8 * Layout::kRowBytes + (lane_ / 8 ^ lane_ % 8) * 16
+                                           : (lane_ % 8 + lane_ / 16 * 8) * Layout::kRowBytes +
+                                                 (lane_ / 8 % 2 ^ lane_ % 8) * 16);
+    // A step is two pieces: as rows are aligned to their length, it and the swizzle are both flips of address bits.
+#pragma unroll
+    for (int step = 0; step < Layout::kHeadDim / 16; step += 2) {
+      uint32_t b[4];
+      uint32_t b_second[4];
+      load_matrices(b, queries ^ static_cast<uint32_t>(32 * step));
+      if constexpr (kEights == 2) {
+        load_matrices(b_second, queries ^ static_cast<uint32_t>(32 * (step + 1)));
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          uint32_t a[4];
+          load_matrices(a, keys[t] ^ static_cast<uint32_t>(32 * (step + half)));
+          if constexpr (kEights == 1) {
+            multiply_block<kBf16>(s[t][0], a, b[2 * half], b[2 * half + 1]);
+          } else {
+            const uint32_t(&both)[4] = half == 0 ? b : b_second;
+            multiply_block<kBf16>(s[t][0], a, both[0], both[1]);
+            multiply_block<kBf16>(s[t][kEights - 1], a, both[2], both[3]);
+          }
+        }
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+#pragma unroll
+      for (const uint32_t stage : stages) {
+        barrier_arrive(smem_ + Layout::kEmpty + 8 * stage);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int i = 0; i < 2 * kEights; ++i) {
+          float& x = s[t][i / 2][2 * h + i % 2];
+          x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : no_maximum();
+        }
+      }
+    }
+  }
+
+  // R3: what happens to m in the granule.
+  __device__ __forceinline__ void maxima(const float (&s)[kTiles][kEights][4], float (&a)[2 * kEights],
+                                         float (&offset)[2 * kEights]) {
+    // As many places as slots: a warp writes the next ones while others may still read.
+    const uint32_t maxima_at = smem_ + Layout::kMaxima + slot_.stage * Layout::kMaximaBytes;
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      float2 mu = {fmaxf(s[0][i][0], s[0][i][2]), fmaxf(s[0][i][1], s[0][i][3])};
+#pragma unroll
+      for (int t = 1; t < kTiles; ++t) {
+        mu = {fmaxf(mu.x, fmaxf(s[t][i][0], s[t][i][2])), fmaxf(mu.y, fmaxf(s[t][i][1], s[t][i][3]))};
+      }
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) {
+        mu.x = fmaxf(mu.x, __shfl_xor_sync(kAllLanes, mu.x, lanes));
+        mu.y = fmaxf(mu.y, __shfl_xor_sync(kAllLanes, mu.y, lanes));
+      }
+      if (e_ == 0) {
+        store_pair(maxima_at + static_cast<uint32_t>(4 * (warp_ * kRows + 8 * i + 2 * q_)), mu);
+      }
+    }
+    meet();
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      float2 mu = load_pair(maxima_at + static_cast<uint32_t>(4 * (8 * i + 2 * q_)));
+#pragma unroll
+      for (int w = 1; w < kAloneWarps; ++w) {
+        const float2 part = load_pair(maxima_at + static_cast<uint32_t>(4 * (w * kRows + 8 * i + 2 * q_)));
+        mu = {fmaxf(mu.x, part.x), fmaxf(mu.y, part.y)};
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = 2 * i + r;
+        const float u = integer_above(r == 0 ? mu.x : mu.y, args_.c);
+        const float before = m_[row];
+        const float after = u > __fadd_rn(before, kLazyThreshold) ? u : before;
+        a[row] = before == no_maximum() ? 1.0F : drop_weight(__fsub_rn(after, before));  // O and l are zero before
+        offset[row] = __fsub_rn(args_.bias, after == no_maximum() ? 0.0F : after);
+        m_[row] = after;
+      }
+    }
+  }
+
+  // R4, R5, and t of R7.
+  __device__ __forceinline__ void weigh(const float (&s)[kTiles][kEights][4],
+                                        const float (&offset)[2 * kEights]) const {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const int block = warp_ + kAloneWarps * t;
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        float p[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, offset[2 * i + n % 2]));
+        }
+        store_pair(slot() + Layout::kSums +
+                       static_cast<uint32_t>(4 * ((block * kDecodeClasses + e_) * kRows + 8 * i + 2 * q_)),
+                   {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
+        store_transposed(slot() + Layout::kP + static_cast<uint32_t>(block * 32 * kRows + 256 * i + lane_ % 16 * 16),
+                         round_two<kBf16>(p[0], p[1]), round_two<kBf16>(p[2], p[3]));
+      }
+    }
+  }
+
+  __device__ __forceinline__ uint32_t slot() const {
+    return smem_ + Layout::kSlots + slot_.stage * Layout::kSlotBytes;
+  }
+
+  // a and m go with the weights.
+  __device__ __forceinline__ void hand_over(const float (&a)[2 * kEights]) {
+    if (warp_ == 0 && e_ == 0) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        const uint32_t rows = slot() + static_cast<uint32_t>(4 * (8 * i + 2 * q_));
+        store_pair(rows + Layout::kFactors, {a[2 * i], a[2 * i + 1]});
+        store_pair(rows + Layout::kMaximum, {m_[2 * i], m_[2 * i + 1]});
+      }
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
+    }
+    slot_.advance();
+  }
+
+  // V of the granule before, or of the last one (alone_copy.cuh).
+  __device__ __forceinline__ void skip_values() {
+#pragma unroll
+    for (int i = 0; i < Layout::kGranuleStages; ++i) {
+      at_.advance();
+    }
+  }
+
+  const DecodeArguments& args_;
+  uint32_t smem_;
+  int warp_, lane_, e_, q_;
+  StageAt<Layout::kStages> at_;
+  StageAt<2> slot_;
+  VisibleKeys<kRows> visible_;
+  float m_[2 * kEights];
+};
+
+}  // namespace tessera::sm90

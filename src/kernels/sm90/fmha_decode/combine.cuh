@@ -1,0 +1,145 @@
+// The second kernel of blocks that take units alone: chains the states of a sequence's chunks (R8) and finishes its
+// rows (R9). It is launched while the first one still runs, and waits for it.
+#pragma once
+
+#include <cstdint>
+
+#include "contract/plan.h"
+#include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/fmha_decode/state.cuh"
+#include "kernels/sm90/fmha_decode/units.cuh"
+#include "kernels/sm90/ptx.cuh"
+
+namespace tessera::sm90 {
+
+// PTX ISA "griddepcontrol": the next kernel may start once every block has said so, and waits for this one's end.
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_primary() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// Where the part of a chunk's state lies that a warp works on: 16 columns and eight rows.
+template <class Tag>
+class ChunkState {
+  static constexpr int kEights = Tag::kRows / 8;
+
+ public:
+  // `chunk` counts from the sequence's first one with keys that anybody sees.
+  __device__ __forceinline__ ChunkState(const DecodeArguments& args, const Unit& unit, int chunk,
+                                        const PartOfState& part)
+      : lane_(4 * part.e + part.q),
+        has_rows_(unit.first_row + 8 * part.eight + 2 * part.q < args.seqlen_q * static_cast<int>(args.group.value)) {
+    const auto heads = static_cast<int>(args.heads.value);
+    at_ = args.states + ((int64_t{unit.batch} * args.state_chunks + chunk) * heads + unit.head) * kPieces +
+          (part.group * kEights + part.eight) * kPartPieces;
+  }
+
+  __device__ __forceinline__ void store(const StatePart& part) const {
+    if (!has_rows_) {
+      return;
+    }
+    __stcg(at_ + lane_, make_float4(part.o[0], part.o[1], part.o[2], part.o[3]));
+    if (lane_ < 4) {
+      __stcg(at_ + 32 + lane_, make_float4(part.m[0], part.l[0], part.m[1], part.l[1]));
+    }
+  }
+
+  // Zeros where the lane has no rows, or if it is not wanted.
+  __device__ __forceinline__ void load(bool wanted, float4& outputs, float4& scalars) const {
+    outputs = load_if(wanted && has_rows_, at_ + lane_);
+    scalars = load_if(wanted && has_rows_, at_ + 32 + lane_ % 4);
+  }
+  // On to the same part of the chunk that is `chunks` further.
+  __device__ __forceinline__ void advance(const DecodeArguments& args, int chunks) {
+    at_ += chunks * static_cast<int64_t>(args.heads.value) * kPieces;
+  }
+
+ private:
+  static constexpr int kPieces = state_pieces(Tag::kHeadDim, Tag::kRows);
+  int lane_;
+  bool has_rows_;
+  float4* at_;
+};
+
+inline constexpr int kChunksAhead = 4;  // states in flight
+
+// R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over some empty
+// states without a look at memory unless they are `real`.
+template <class Tag>
+__device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, const Unit& unit,
+                                                  const PartOfState& part, bool real) {
+  const int count = unit.chunks - unit.first_chunk;
+  ChunkState<Tag> state(args, unit, 0, part);
+  StatePart total;
+  total.clear();
+  StatePart inner;
+  inner.clear();
+#pragma unroll 1
+  for (int first = 0; first < (real ? count : 1); first += kChunksAhead) {
+    float4 o[kChunksAhead];
+    float4 rows[kChunksAhead];
+#pragma unroll
+    for (int i = 0; i < kChunksAhead; ++i) {
+      state.load(real && first + i < count, o[i], rows[i]);
+      state.advance(args, 1);
+    }
+    // Registers cannot be indexed: the loop works on the first ones, and the others move up.
+#pragma unroll 1
+    for (int chunk = first; chunk < min(count, first + kChunksAhead); ++chunk) {
+      inner.chain({{rows[0].x, rows[0].z}, {rows[0].y, rows[0].w}, {o[0].x, o[0].y, o[0].z, o[0].w}});
+      if ((unit.first_chunk + chunk + 1) % kSuperchunkChunks == 0 || chunk + 1 == count) {
+        total.chain(inner);
+        inner.clear();
+      }
+#pragma unroll
+      for (int i = 0; i + 1 < kChunksAhead; ++i) {
+        o[i] = o[i + 1];
+        rows[i] = rows[i + 1];
+      }
+    }
+  }
+  return total;
+}
+
+// With up to four rows only half of a state's lanes have any: a warp then takes two groups of columns.
+__host__ __device__ constexpr bool is_half_empty(int64_t rows) {
+  return rows <= 4;
+}
+
+// Blocks of the kernel below that the device surely holds beside the first kernel's.
+inline constexpr uint32_t kFewBlocks = 264;
+
+// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. A few blocks run everything
+// twice, the first time over no states, before there is anything to wait for, so that the second time finds its
+// instructions.
+template <class Tag>
+__global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
+    combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
+  fetch_arguments(args);
+  const int heads = static_cast<int>(args.heads.value);
+  const int batch = divide(static_cast<int>(blockIdx.x), args.heads);
+  PartOfState part(static_cast<int>(threadIdx.x / 32), static_cast<int>(blockIdx.y));
+  if (is_half_empty(int64_t{args.seqlen_q} * args.group.value)) {
+    part.group = 2 * part.group + part.q / 2;
+    part.q %= 2;
+  }
+  const UnitFinder<Tag> finder(args);
+  const Unit unit = finder.first_of(batch, static_cast<int>(blockIdx.x) - batch * heads);
+  const RowPlaces places(args, unit, part);
+#pragma unroll 1
+  for (int pass = gridDim.x * gridDim.y <= kFewBlocks ? 0 : 1; pass < 2; ++pass) {
+    const bool real = pass == 1;
+    if (real) {
+      wait_for_primary();  // by every thread: a grid that ends without waiting lets the stream go on
+      if (unit.chunks - unit.first_chunk == 1) {
+        return;  // finished by the first kernel
+      }
+    }
+    const StatePart total = chain_chunks<Tag>(args, unit, part, real);
+    finish_rows<Tag::kBf16>(args, unit, part, places, total, real);
+  }
+}
+
+}  // namespace tessera::sm90
