@@ -44,8 +44,8 @@ struct Finish {
 };
 
 std::string describe(const Case& c, const PrefillEntry& entry, const Finish& finish) {
-  return fmt::format("b{} h{}/{} q{} k{} values {}, d{} {} {}{}{}{}", c.batch, c.heads_q, c.heads_kv, c.seqlen_q,
-                     c.seqlen_k, static_cast<int>(c.values), entry.head_dim, entry.bf16 ? "bf16" : "f16",
+  return fmt::format("b{} h{}/{} q{} k{} values {}, d{}/{} {} {}{}{}{}", c.batch, c.heads_q, c.heads_kv, c.seqlen_q,
+                     c.seqlen_k, static_cast<int>(c.values), entry.dims_qk, entry.dims_v, entry.bf16 ? "bf16" : "f16",
                      entry.causal ? "causal" : "full", finish.wide_output ? " f32 O" : "",
                      finish.unnormalized ? " state" : "", finish.sinks ? " sinks" : "");
 }
