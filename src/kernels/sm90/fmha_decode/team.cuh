@@ -500,18 +500,6 @@ class Team {
     __syncwarp();
   }
 
-  // a of a granule for the lane's rows; all lanes call.
-  template <int kAny>
-  static __device__ __forceinline__ float factor(const float (&a)[kEightGranules][kAny], int granule, int row, int q) {
-    float x = 0.0F;
-#pragma unroll
-    for (int h = 0; h < kEightGranules; ++h) {
-      const float theirs = __shfl_sync(kAllLanes, a[h][row], 4 * (granule % 8) + q);
-      x = granule / 8 == h ? theirs : x;
-    }
-    return x;
-  }
-
   // R7, by warp 1.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
