@@ -65,15 +65,15 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (problem.page_table != nullptr && problem.k.batch > kMaxKeys) {
     return "num_pages: got more than 2^30 - 1; allowed up to that";
   }
-  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
-  if (entry == nullptr) {
-    return "head_dim_qk, dtype: got a combination without a kernel; allowed the others of these";
-  }
-  // The factors are below 2^31, 2^20, 2^10 and 2^19.
+  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^10 and 2^19.
   const int64_t chunks = (problem.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
   if (p.batch * p.num_heads_q > kMaxUnits || p.batch * p.num_heads_q * p.seqlen_q > kMaxUnits ||
       p.batch * p.num_heads_q * p.seqlen_q * chunks > kMaxUnits) {
     return "batch: got more than 2^30 rows times chunks of keys; allowed up to that";
+  }
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
+  if (entry == nullptr) {
+    return "head_dim_qk, dtype: got a combination without a kernel; allowed the others of these";
   }
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
     if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// kernels/sm90/fmha_decode: one row for all its kernels; which one runs is decided by shapes, dtype and pages.
+// kernels/sm90/fmha_decode: one row for all its kernels; which one runs is decided by shapes and dtype.
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);
 Status run_sm90_decode(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
 const char* sm90_decode_limit(const tessera_fmha_params& params);

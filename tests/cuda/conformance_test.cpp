@@ -153,7 +153,6 @@ TEST_P(CudaLong, ChunkAndSuperchunkBoundaries) {
   EXPECT_EQ(tallies.most_compared(), 8);
 }
 
-// Scores of tens: the maximum moves in most granules and weights underflow; queries before the first key see nothing.
 // A window whose keys begin in the last chunk of a superchunk (keys 30720 to 32767), for all rows or for the first ones
 // only: the first chunk that a kernel looks at then also closes a superchunk.
 TEST_P(CudaLong, WindowsThatBeginInASuperchunksLastChunk) {
@@ -170,6 +169,7 @@ TEST_P(CudaLong, WindowsThatBeginInASuperchunksLastChunk) {
   EXPECT_EQ(tallies.compared_by("sm90_fmha_ragged"), 6);
 }
 
+// Scores of tens: the maximum moves in most granules and weights underflow; queries before the first key see nothing.
 TEST_P(CudaLong, MovingMaximaAndRowsWithoutKeys) {
   Tallies tallies("maxima", GetParam());
   for (const float amplitude : {0.0F, 1e-3F, 20.0F, 200.0F}) {

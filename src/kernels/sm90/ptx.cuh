@@ -183,14 +183,9 @@ __device__ __forceinline__ float4 load_if(bool wanted, const float4* address) {
 
 // ---------------------------------------------------------------- warps
 
-// Named barrier `id` (1..15; 0 is __syncthreads) over `threads` threads, waiting ones and merely arriving ones
-// together.
+// Named barrier `id` (1..15; 0 is __syncthreads) over `threads` threads.
 __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void named_barrier_arrive(uint32_t id, uint32_t threads) {
-  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Whether `mine` holds in any thread of the 128 of a warpgroup, all of which call this; named barrier `id`.

@@ -54,25 +54,4 @@ __device__ __forceinline__ int4 load_shared_int4(uint32_t address) {
   return make_int4(static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), static_cast<int>(x.w));
 }
 
-__device__ __forceinline__ float4 load_floats(uint32_t address) {
-  float4 x;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-               : "r"(address)
-               : "memory");
-  return x;
-}
-__device__ __forceinline__ void store_floats(uint32_t address, float4 x) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-               : "memory");
-}
-__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address) {
-  uint32_t x;
-  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
-  return x;
-}
-__device__ __forceinline__ void store_shared_byte(uint32_t address, uint32_t x) {
-  asm volatile("st.shared.u8 [%0], %1;" ::"r"(address), "r"(x) : "memory");
-}
-
 }  // namespace tessera::sm90

@@ -15,9 +15,6 @@ inline constexpr int kSwizzleBytes = kSwizzleRows * kPanelRowBytes;
 constexpr int panel_bytes(int rows) {
   return rows * kPanelRowBytes;
 }
-constexpr int tile_bytes(int rows, int columns) {
-  return panel_bytes(rows) * (columns / kPanelColumns);
-}
 
 // Matrix descriptor of wgmma (PTX ISA "Matrix Descriptor Format"): address, leading and stride offsets in units of
 // 16 bytes, and the swizzle mode in bits 62..63 (1: 128 bytes).

@@ -143,7 +143,8 @@ __device__ __forceinline__ void round_block(const float* p, uint32_t (&a)[4]) {
   }
 }
 
-// The b - m' of R4. A row without any key so far keeps y = -Inf rather than NaN; kAnyKeys: there is no such row.
+// The b - m' of R4. A row without any key so far keeps y = -Inf rather than NaN; kAnyKeys: there is no such row, or
+// may_move() finds it.
 template <bool kAnyKeys = false>
 __device__ __forceinline__ void weight_offsets(const ChunkRows& rows, float bias, float (&offset)[kRowsPerThread]) {
 #pragma unroll
@@ -153,7 +154,8 @@ __device__ __forceinline__ void weight_offsets(const ChunkRows& rows, float bias
 }
 
 // R4 and R5 of one granule, a := P in place of S: block by block, each after the one two before it is done. Left to
-// itself ptxas issues all exponentials first and nothing in their shadow. kAnyKeys: each row has had a key.
+// itself ptxas issues all exponentials first and nothing in their shadow. kAnyKeys: each row has had a key, or
+// may_move() fails for it (|m| < 2^22 is part of the proof).
 template <Element kElement, bool kAnyKeys = false, int kScores>
 __device__ __forceinline__ GranuleSums weigh_and_round(float (&s)[kScores], uint32_t (&a)[kScores / 8][4],
                                                        const ChunkRows& rows, float c, float bias, uint32_t zero) {

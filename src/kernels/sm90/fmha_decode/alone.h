@@ -55,7 +55,9 @@ struct AloneLayout {
   static constexpr int kSlotEmpty = kSlotFull + 16;
   static constexpr int kBytes = kSlotEmpty + 16;
 
-  static_assert(kStages >= 2 * kGranuleStages && kBytes <= kLimit, "shared memory: allowed two granules and more");
+  // Score warps wait for K whose stage had V before, by parity: with two granules' stages they could take the phase
+  // before for the one they wait for (K, V of the granule before, V, next K).
+  static_assert(kStages > 2 * kGranuleStages && kBytes <= kLimit, "shared memory: allowed more than two granules");
   static_assert(kRows == 8 || kRows == 16, "rows: allowed 8, 16");
 };
 

@@ -38,7 +38,8 @@ Status refuse(Code code, std::string text) {
 
 Status check(const DecodeEntry& entry, const DecodeProblem& p) {
   if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16)) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype than this kernel's", entry.name));
+    return refuse(Code::kUnsupported, fmt::format("{}: got dtype {}; allowed {}; use the kernel of that dtype",
+                                                  entry.name, static_cast<int>(p.dtype), entry.bf16 ? "bf16" : "f16"));
   }
   for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
     if (t->dims < 1 || t->dims > entry.head_dim || t->dims % 8 != 0 || t->dims != p.q.dims) {
@@ -49,7 +50,11 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
       (p.page_table == nullptr && (p.k.batch != p.q.batch || p.k.tokens < p.seqlen_k))) {
-    return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
+    return refuse(
+        Code::kInvalidArgument,
+        fmt::format("{}: got Q, K, V, O of different shapes; allowed equal batch, tokens of Q and O, tokens and "
+                    "heads of K and V; pass tensors that fit",
+                    entry.name));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
     return refuse(Code::kInvalidArgument,

@@ -1,4 +1,4 @@
-// Host side of the decode kernels: from a problem to tensor maps and a launch.
+// Host side of the decode kernels: from a problem to its kernels and their launches.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -81,7 +81,8 @@ Status refuse(Code code, std::string text) {
 // What no kernel takes.
 Status check_any(const PrefillEntry& entry, const PrefillProblem& p) {
   if (p.dtype != (entry.bf16 ? TESSERA_BF16 : TESSERA_F16)) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got another dtype than this kernel's", entry.name));
+    return refuse(Code::kUnsupported, fmt::format("{}: got dtype {}; allowed {}; use the kernel of that dtype",
+                                                  entry.name, static_cast<int>(p.dtype), entry.bf16 ? "bf16" : "f16"));
   }
   if (p.unnormalized && (!p.wide_output || p.sinks != nullptr)) {
     return refuse(Code::kInvalidArgument,
@@ -102,7 +103,9 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
   const int64_t dims = entry.head_dim;
   TESSERA_RETURN_IF_ERROR(check_any(entry, p));
   if (p.causal != entry.causal) {
-    return refuse(Code::kUnsupported, fmt::format("{}: got another mask than this kernel's", entry.name));
+    return refuse(Code::kUnsupported,
+                  fmt::format("{}: got {}; allowed {}; use the kernel of that mask", entry.name,
+                              p.causal ? "causal" : "no mask", entry.causal ? "causal" : "no mask"));
   }
   if (needs_general_finish(p) && !entry.general_finish) {
     return refuse(Code::kUnsupported,
@@ -115,7 +118,11 @@ Status check(const PrefillEntry& entry, const PrefillProblem& p) {
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.k.batch != p.q.batch || p.v.batch != p.q.batch || p.o.batch != p.q.batch) {
-    return refuse(Code::kInvalidArgument, fmt::format("{}: got Q, K, V, O of different shapes", entry.name));
+    return refuse(
+        Code::kInvalidArgument,
+        fmt::format("{}: got Q, K, V, O of different shapes; allowed equal batch, tokens of Q and O, tokens and "
+                    "heads of K and V; pass tensors that fit",
+                    entry.name));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
   if (p.q.tokens > kLongest || p.k.tokens > kLongest) {
@@ -207,11 +214,11 @@ Status run_prefill(const PrefillEntry& entry, const PrefillProblem& problem, int
   const int64_t query_tiles = ceil_div(problem.q.tokens, entry.block_m);
   if (pairs * query_tiles > std::numeric_limits<int32_t>::max() / 2) {
     return Status(Code::kUnsupported,
-                  fmt::format("batch: got {} query tiles; allowed 2^30; split the batch", pairs * query_tiles));
+                  fmt::format("batch: got {} query tiles; allowed 2^30 - 1; split the batch", pairs * query_tiles));
   }
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * entry.head_dim * kElementBytes * 2);
   // Without a mask all tiles are equally long and need no other heads to balance with: one K/V head after the other.
-  // With one, blocks that draw their tiles late (head dim 256) balance well enough with the heads that fit L2.
+  // With one, blocks draw their tiles late; at head dim 256 they balance well enough with the heads that fit L2.
   const int64_t fitting = std::max<int64_t>(1, kSectionBytes / kv_head_bytes);
   const int64_t balanced = entry.head_dim == kWideHeadDim ? fitting : std::max(kSectionHeads, fitting);
   const int64_t section = (entry.causal ? balanced : 1) * a.group;

@@ -76,9 +76,10 @@ Status run_ragged_prefill(const PrefillEntry& entry, const PrefillProblem& probl
   const int64_t query_tiles = ceil_div(r.seqlen_q, entry.block_m);
   if (r.seqlen_q > kLargestInt / 2 || r.seqlen_k > kLargestInt / 2 || r.batch > kLargestInt / 2 ||
       query_tiles * r.batch > kLargestInt / 2 || query_tiles * r.batch * problem.q.heads > kLargestInt / 2) {
-    return Status(Code::kUnsupported, fmt::format("batch, seqlen_q, seqlen_k: got {}, {}, {}; allowed 2^30 tokens and "
-                                                  "query tiles; split the batch",
-                                                  r.batch, r.seqlen_q, r.seqlen_k));
+    return Status(Code::kUnsupported,
+                  fmt::format("batch, seqlen_q, seqlen_k: got {}, {}, {}; allowed 2^30 - 1 tokens and "
+                              "query tiles; split the batch",
+                              r.batch, r.seqlen_q, r.seqlen_k));
   }
   if (query_tiles * r.batch * problem.q.heads == 0) {
     return {};  // no row to write

@@ -105,7 +105,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     return move_maximum(f.s, f.rows, rescale, args.c, kLazyThreshold) && !fresh;
   }
 
-  // Issues O := [O +] P_j V_j (R6). V may hold what no query sees: 0 times NaN would be NaN.
+  // Issues O := [O +] P_j V_j (R6). V is clean: ragged_cleaner.cuh.
   __device__ __forceinline__ void start_output(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
     Base::start_output(f, uniform(at.stage()), (kind & kFresh) != 0);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);

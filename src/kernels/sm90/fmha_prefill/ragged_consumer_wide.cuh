@@ -51,7 +51,7 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
 #pragma unroll 1
           while (j + 1 < end) {
             k_ring().wait_full(at.next());                               // producer: K_{j+1}
-            const uint32_t absent_next = Base::absent_boxes(at.next());  // before S: see kind_of()
+            const uint32_t absent_next = Base::absent_boxes(at.next());  // before K is let go: the vote is between
             start_both(f, warpgroup, kind, at);
             const uint32_t absent = uniform(absent_next);
             ++j;
