@@ -30,16 +30,4 @@ __device__ __forceinline__ uint32_t round_two(float low, float high) {
   return pair;
 }
 
-// a of R3 of granule `granule` for one of the lane's rows: lane 4 (g mod 8) + q holds it in a[g / 8]. All lanes call.
-template <int kEightGranules, int kRows>
-__device__ __forceinline__ float factor(const float (&a)[kEightGranules][kRows], int granule, int row, int q) {
-  float x = 0.0F;
-#pragma unroll
-  for (int h = 0; h < kEightGranules; ++h) {
-    const float theirs = __shfl_sync(kAllLanes, a[h][row], 4 * (granule % 8) + q);
-    x = granule / 8 == h ? theirs : x;
-  }
-  return x;
-}
-
 }  // namespace tessera::sm90

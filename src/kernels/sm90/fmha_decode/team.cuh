@@ -1,10 +1,13 @@
-// The kernel in which a cluster takes a unit at once, for the shortest time that a single unit can take: every block
-// scores its share of the granules (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and every
-// block sums 16 output columns over all keys (R6). Nothing is done twice, so there are no rings: all of K and V that
-// the block needs is asked for at once.
+// The kernel in which a cluster takes a unit at once, for the shortest time
+// that a single unit can take: every block scores its share of the granules
+// (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and
+// every block sums 16 output columns over all keys (R6). Nothing is done twice,
+// so there are no rings: all of K and V that the block needs is asked for at
+// once.
 //
-// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps: number w + 8 t is tile t of warp w.
-// Lanes hold scores and outputs as in alone.cuh.
+// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps:
+// number w + 8 t is tile t of warp w. Lanes hold scores and outputs as in
+// alone.cuh.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +18,12 @@
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
+#include "kernels/sm90/fmha_decode/narrow_wgmma.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/softmax_steps.cuh"
 #include "kernels/sm90/fmha_decode/state.cuh"
 #include "kernels/sm90/fmha_decode/team.h"
+#include "kernels/sm90/fmha_decode/team_unit.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/fmha_decode/visible.cuh"
 #include "kernels/sm90/ptx.cuh"
@@ -27,7 +32,7 @@
 namespace tessera::sm90 {
 
 template <class Tag>
-class Team {
+class Team : private TeamUnit<Tag> {
   using Layout = TeamLayout<Tag>;
   static constexpr int kRows = Layout::kRows;
   static constexpr int kEights = Layout::kEights;
@@ -38,19 +43,25 @@ class Team {
   static constexpr int kEightGranules = Layout::kGranules / 8;
   static constexpr bool kBf16 = Tag::kBf16;
 
+  using TeamUnit<Tag>::args_;
+  using TeamUnit<Tag>::smem_;
+  using TeamUnit<Tag>::unit_;
+  using TeamUnit<Tag>::keys_;
+  using TeamUnit<Tag>::warp_;
+  using TeamUnit<Tag>::lane_;
+  using TeamUnit<Tag>::rank_;
+  using TeamUnit<Tag>::granules_;
+  using TeamUnit<Tag>::there_;
+  using TeamUnit<Tag>::rows;
+  using TeamUnit<Tag>::number_of;
+  using TeamUnit<Tag>::granule_of;
+  using TeamUnit<Tag>::first_key;
+  using TeamUnit<Tag>::block_of;
+  using TeamUnit<Tag>::copy_keys;
+
  public:
   __device__ __forceinline__ Team(const DecodeArguments& args, uint32_t smem, const Unit& unit)
-      : args_(args),
-        smem_(smem),
-        unit_(unit),
-        keys_(unit),
-        warp_(uniform(static_cast<int>(threadIdx.x) / 32)),
-        lane_(static_cast<int>(threadIdx.x % 32)),
-        rank_(static_cast<int>(cluster_rank())) {
-    e_ = lane_ / 4;
-    q_ = lane_ % 4;
-    granules_ = uniform(keys_.granules());
-  }
+      : TeamUnit<Tag>(args, smem, unit), e_(lane_ / 4), q_(lane_ % 4) {}
 
   __device__ __forceinline__ void run() {
     copy_keys();
@@ -60,15 +71,16 @@ class Team {
     __syncwarp();
     cluster_arrive();
     load_queries();
-    // Every thread arrives at V's barriers, which the first one has to set up before.
+    // Every thread arrives at V's barriers, which the first one has to set up
+    // before.
     __syncthreads();
-    copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
+    this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
     score(s);
     __syncwarp();
     cluster_wait();
     send_maxima(s);
-    copy_values<0, kTeamThreads, 4, 8>();
+    this->template copy_values<0, kTeamThreads, 4, 8>();
     barrier_wait(smem_ + Layout::kMaximaFull, 0);
     __syncwarp();
     Moves moves;
@@ -77,28 +89,22 @@ class Team {
     weigh(s, moves);
     __syncthreads();
     if (warp_ >= kTeamWarps / 2) {
-      copy_values<1, kTeamThreads / 2, 0, 16>();  // every block has scored all keys: their place is free
-      wait_for_copies<0>();
-      return;
-    }
-    if (warp_ >= 2) {
-      send_sums();
-    }
-    if (warp_ == 1) {
-      add_sums(moves);
-    }
-    if (warp_ == 3 && lane_ == 0) {
-      if (unit_.chunks - unit_.first_chunk > 1) {
-        claim_counter(counter());
+      this->template copy_values<1, kTeamThreads / 2, 0,
+                                 16>();  // every block has scored all keys: their place is free
+      if (warp_ < 6) {
+        send_sums();
+      } else if (warp_ == 6) {
+        add_sums(moves);
+      } else {
+        claim();
       }
-      barrier_arrive(smem_ + Layout::kEndFull);
-    }
-    if (warp_ == 0) {
+      wait_for_copies<0>();
+    } else {
       add_outputs(moves);
     }
-    // Meanwhile another warp goes through the end of the work with nothing to store, so that the instructions are
-    // there.
-    if (warp_ == 0 || warp_ == 2) {
+    // Meanwhile another warp goes through the end of the work with nothing to
+    // store, so that the instructions are there.
+    if (warp_ == 0 || warp_ == kTeamWarps - 1) {
       finish(warp_ == 0);
     }
   }
@@ -129,134 +135,6 @@ class Team {
     barrier_arrive_expect(smem_ + Layout::kPFull + 8, static_cast<uint32_t>(granules_ - first_half) * p_granule);
   }
 
-  // Rows of the tile that exist; P of the others is never sent.
-  __device__ __forceinline__ int rows() const {
-    return min(kRows, args_.seqlen_q * static_cast<int>(args_.group.value) - unit_.first_row);
-  }
-
-  // Number of the tile among the block's k16 blocks; their granule, and its first key.
-  __device__ __forceinline__ int number_of(int tile) const {
-    return warp_ + kTeamWarps * tile;
-  }
-  __device__ __forceinline__ int granule_of(int tile) const {
-    return number_of(tile) / Layout::kGranuleBlocks * kTeam + rank_;
-  }
-  __device__ __forceinline__ int first_key(int tile) const {
-    return keys_.begin + granule_of(tile) * Layout::kGranule + number_of(tile) % Layout::kGranuleBlocks * 16;
-  }
-  // The tile's k16 block among those of the unit.
-  __device__ __forceinline__ int block_of(int tile) const {
-    return granule_of(tile) * Layout::kGranuleBlocks + number_of(tile) % Layout::kGranuleBlocks;
-  }
-
-  // Whether all of these keys have rows, one after another and as wide as the kernel's.
-  __device__ __forceinline__ bool all_there(int first, int count) const {
-    return args_.page_table == nullptr && args_.dims == Layout::kHeadDim && first >= unit_.seen &&
-           first + count <= min(keys_.end, unit_.keys);
-  }
-
-  // The warp's own keys: nobody else reads them.
-  __device__ __forceinline__ void copy_keys() {
-    constexpr int kPieces = Layout::kKRow / 16;
-    const uint16_t* data = args_.k + unit_.kv_head * args_.k_strides.head;
-    const Pages pages(args_, unit_);
-    int found[kTiles];
-    if (args_.page_table != nullptr) {
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      if (granule_of(t) >= granules_) {
-        there_[t] = 0;
-        continue;  // the place may be somebody's already: nobody waits for this warp
-      }
-      const uint32_t to = smem_ + Layout::kK + static_cast<uint32_t>(16 * number_of(t) * Layout::kKRow);
-      if (all_there(first_key(t), 16)) {
-        there_[t] = kAllLanes;
-        const int64_t stride = args_.k_strides.token;
-        // Rows that are copied one after another differ in a known part of the swizzle.
-        const uint32_t swizzled =
-            to + static_cast<uint32_t>(lane_ / kPieces * Layout::kKRow + (lane_ % kPieces ^ lane_ / kPieces % 8) * 16);
-        const uint16_t* from = data + unit_.batch * args_.k_strides.batch + (first_key(t) + lane_ / kPieces) * stride +
-                               lane_ % kPieces * 8;
-#pragma unroll
-        for (int i = 0; i < kPieces / 2; ++i) {
-          constexpr int kRowsAtOnce = 32 / kPieces;
-          copy_piece((swizzled ^ static_cast<uint32_t>(kRowsAtOnce * i % 8 * 16)) +
-                         static_cast<uint32_t>(kRowsAtOnce * i * Layout::kKRow),
-                     from);
-          from += 32 / kPieces * stride;
-        }
-        continue;
-      }
-      if (args_.page_table == nullptr) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
-      }
-      there_[t] = __ballot_sync(kAllLanes, found[t] >= 0);
-      const int64_t mine = pages.offset(first_key(t) + lane_ % 16, found[t], args_.k_strides);
-#pragma unroll 1
-      for (int i = 0; i < kPieces / 2; ++i) {
-        const int row = (32 * i + lane_) / kPieces;
-        const int piece = (32 * i + lane_) % kPieces;
-        copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
-                   data + __shfl_sync(kAllLanes, mine, row) + 8 * piece,
-                   (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
-      }
-    }
-    commit_copies();
-  }
-
-  // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
-  // numbers kFrom .. kTo - 1.
-  template <int kHalf, int kThreads, int kFrom, int kTo>
-  __device__ __forceinline__ void copy_values() const {
-    constexpr int kValueRows = kThreads / 2;
-    const auto thread = static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads);
-    const int piece = thread % 2;
-    const int column = rank_ * kDecodeColumnGroup + 8 * piece;
-    const int begin = kHalf * Layout::kHalf + thread / 2;
-    const int end = min(granules_ * Layout::kGranule, (kHalf + 1) * Layout::kHalf);
-    const uint32_t to = smem_ + (kHalf == 0 ? Layout::kV : Layout::kV2) +
-                        static_cast<uint32_t>(thread / 2 * Layout::kVRow + (piece ^ thread / 8 % 2) * 16);
-    const uint16_t* data = args_.v + unit_.kv_head * args_.v_strides.head + column;
-    if (all_there(keys_.begin + kHalf * Layout::kHalf, Layout::kHalf)) {
-      const int64_t stride = args_.v_strides.token;
-      data += unit_.batch * args_.v_strides.batch + (keys_.begin + begin + kFrom * kValueRows) * stride;
-#pragma unroll
-      for (int i = kFrom; i < kTo; ++i) {
-        copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow), data);
-        data += kValueRows * stride;
-      }
-    } else {
-      const Pages pages(args_, unit_);
-      constexpr int kLookups = 4;  // on their way at a time
-#pragma unroll 1
-      for (int first = kFrom; first < kTo; first += kLookups) {
-        int found[kLookups];
-#pragma unroll
-        for (int i = 0; i < kLookups; ++i) {
-          found[i] = pages.of(keys_.begin + begin + (first + i) * kValueRows);
-        }
-#pragma unroll
-        for (int i = 0; i < kLookups; ++i) {
-          const int row = begin + (first + i) * kValueRows;
-          if (row < end) {
-            copy_piece(to + static_cast<uint32_t>((first + i) * kValueRows * Layout::kVRow),
-                       data + pages.offset(keys_.begin + row, found[i], args_.v_strides),
-                       found[i] >= 0 && column < args_.dims);
-          }
-        }
-      }
-    }
-    if (kTo * kValueRows == Layout::kHalf) {
-      arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
-    }
-    commit_copies();
-  }
-
   __device__ __forceinline__ void load_queries() {
     const auto group = static_cast<int>(args_.group.value);
 #pragma unroll
@@ -274,7 +152,8 @@ class Team {
     }
   }
 
-  // Where finish() will put rows, while there is time. The compiler would compute it where it is used.
+  // Where finish() will put rows, while there is time. The compiler would
+  // compute it where it is used.
   __device__ __forceinline__ void find_places() {
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
@@ -400,7 +279,8 @@ class Team {
   }
 
   __device__ __forceinline__ void replay_moves(const float (&u)[kEightGranules][2 * kEights], Moves& moves) {
-    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of the own ones
+    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of
+                                                     // the own ones
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
       float before[kEightGranules];
@@ -428,12 +308,6 @@ class Team {
     }
   }
 
-  // Where a row of eight of a k16 block's weights lies, for 8 of the keys: rows one after another, so that those that
-  // exist are sent as one, and eight of them in different banks.
-  static __device__ __forceinline__ uint32_t weights_row(int row, int half) {
-    return static_cast<uint32_t>(32 * row + (half ^ row / 4) * 16);
-  }
-
   // R4, R5 to every block of the cluster, and t of R7.
   __device__ __forceinline__ void weigh(const float (&s)[kTiles][kEights][4], const Moves& moves) const {
     const uint32_t staging = smem_ + Layout::kStaging + static_cast<uint32_t>(warp_ * Layout::kPBlock);
@@ -453,8 +327,8 @@ class Team {
           p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, moves.offset[t % kOwn][2 * i + n % 2]));
         }
         store_pair(sums + static_cast<uint32_t>(32 * i), {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
-        store_transposed(staging + static_cast<uint32_t>(256 * i) + weights_row(lane_ % 8, lane_ / 8 % 2),
-                         round_two<kBf16>(p[0], p[1]), round_two<kBf16>(p[2], p[3]));
+        store_transposed(staging + static_cast<uint32_t>(256 * i + lane_ % 16 * 16), round_two<kBf16>(p[0], p[1]),
+                         round_two<kBf16>(p[2], p[3]));
       }
       __syncwarp();
       const uint32_t to = smem_ + Layout::kP + static_cast<uint32_t>(block_of(t) * Layout::kPBlock);
@@ -465,8 +339,10 @@ class Team {
       for (int index = lane_; index < kTeam << shift; index += 32) {
         const auto block = static_cast<uint32_t>(index >> shift);
         const int piece = index & ((1 << shift) - 1);
-        if (piece < 2 * rows()) {
-          const auto at = static_cast<uint32_t>(16 * piece);
+        // (half of the keys, four rows), or (eight rows, half, row)
+        const auto at = static_cast<uint32_t>(shift == 3 ? piece / 4 * 128 + piece % 4 * 16 : 16 * piece);
+        const int row = shift == 3 ? piece % 4 : piece / 16 * 8 + piece % 8;
+        if (row < rows()) {
           send(in_block(to + at, block), in_block(full, block), load_piece(staging + at));
         }
       }
@@ -474,11 +350,11 @@ class Team {
     }
   }
 
-  // g of R7 of the block's granules, to every block, by warps 2 and 3.
+  // g of R7 of the block's granules, to every block, by warps 4 and 5.
   __device__ __forceinline__ void send_sums() const {
     constexpr int kValues = kDecodeClasses * kRows;
 #pragma unroll 1
-    for (int index = static_cast<int>(threadIdx.x) - 64; index < kOwn * kValues; index += 64) {
+    for (int index = static_cast<int>(threadIdx.x) - 128; index < kOwn * kValues; index += 64) {
       const int granule = index / kValues * kTeam + rank_;
       if (granule < granules_) {
         const uint32_t from =
@@ -500,7 +376,19 @@ class Team {
     __syncwarp();
   }
 
-  // R7, by warp 1.
+  // a of a granule for the lane's rows; all lanes call.
+  template <int kAny>
+  static __device__ __forceinline__ float factor(const float (&a)[kEightGranules][kAny], int granule, int row, int q) {
+    float x = 0.0F;
+#pragma unroll
+    for (int h = 0; h < kEightGranules; ++h) {
+      const float theirs = __shfl_sync(kAllLanes, a[h][row], 4 * (granule % 8) + q);
+      x = granule / 8 == h ? theirs : x;
+    }
+    return x;
+  }
+
+  // R7, by warp 6.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
     barrier_wait(smem_ + Layout::kSumsFull, 0);
@@ -532,7 +420,7 @@ class Team {
     }
   }
 
-  // R6, by warp 0.
+  // R6, by the first warpgroup.
   __device__ __forceinline__ void add_outputs(const Moves& moves) {
     // Bit g: some row moves its maximum in granule g.
     uint32_t moved = 0;
@@ -549,11 +437,9 @@ class Team {
         moved |= (lanes >> (4 * g) & 15U) != 0 ? 1U << (8 * h + g) : 0;
       }
     }
-    const auto in_values =
-        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kVRow + (lane_ / 8 % 2 ^ lane_ / 4 % 2) * 16);
-    // Matrices: halves of the keys, then of two k16 blocks or two eights.
-    uint32_t weights =
-        smem_ + Layout::kP + static_cast<uint32_t>(lane_ / 16 * 256) + weights_row(lane_ % 8, lane_ / 8 % 2);
+    const uint64_t a_flags = narrow_flags(0, 8 * Layout::kVRow, Layout::kVRow);
+    uint64_t b = narrow_flags(128, 256, 0) | uniform(descriptor_address(smem_ + Layout::kP));
+    float o[kRows / 2] = {};
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       constexpr int kHalfGranules = Layout::kGranules / 2;
@@ -564,64 +450,68 @@ class Team {
       barrier_wait(smem_ + Layout::kVFull + 8 * static_cast<uint32_t>(half), 0);
       barrier_wait(smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(half), 0);
       __syncwarp();
-      uint32_t values = smem_ + (half == 0 ? Layout::kV : Layout::kV2) + in_values;
-      Operands operands[2];
-      load(operands[0], values, weights);
+      fence_async_proxy();
+      uint64_t a = a_flags | uniform(descriptor_address(smem_ + (half == 0 ? Layout::kV : Layout::kV2)));
 #pragma unroll 1
-      for (int g = half * kHalfGranules; g < end; ++g) {
+      for (int g = half * kHalfGranules; g < end;) {
         if ((moved >> g & 1U) != 0) {
 #pragma unroll
           for (int i = 0; i < 2 * kEights; ++i) {
-            const float a = factor(moves.a, g, i, q_);
-            o_[i / 2][i % 2] = __fmul_rn(o_[i / 2][i % 2], a);
-            o_[i / 2][2 + i % 2] = __fmul_rn(o_[i / 2][2 + i % 2], a);
+            const float x = factor(moves.a, g, i, q_);
+            o[4 * (i / 2) + i % 2] = __fmul_rn(o[4 * (i / 2) + i % 2], x);
+            o[4 * (i / 2) + 2 + i % 2] = __fmul_rn(o[4 * (i / 2) + 2 + i % 2], x);
           }
         }
-#pragma unroll
-        for (int part = 0; part < Layout::kGranuleBlocks / kAhead; ++part) {
-          values += static_cast<uint32_t>(16 * kAhead * Layout::kVRow);
-          weights += static_cast<uint32_t>(kAhead * Layout::kPBlock);
-          load(operands[(part + 1) % 2], values, weights);  // behind the end they are other bytes that nobody uses
-          multiply(operands[part % 2]);
+        // On to the next granule that moves a maximum.
+        int next = g + 1;
+        while (next < end && (moved >> next & 1U) == 0) {
+          ++next;
         }
+        multiply(a, b, next - g, o);
+        g = next;
       }
+    }
+#pragma unroll
+    for (int i = 0; i < 4 * kEights; ++i) {
+      o_[i / 4][i % 4] = o[i];
     }
   }
 
-  // V and P of the next k16 blocks of the chain.
-  static constexpr int kAhead = kEights == 1 && Layout::kGranuleBlocks == 8 ? 4 : 2;  // an even part of a granule
-  struct Operands {
-    uint32_t v[kAhead][4];
-    uint32_t p[kAhead * kEights / 2][4];
-  };
-  __device__ __forceinline__ void load(Operands& to, uint32_t values, uint32_t weights) const {
+  // Some granules, at least one. All four warps of the warpgroup compute the
+  // same 16 columns: the descriptor repeats them.
+  static __device__ __forceinline__ void multiply(uint64_t& a, uint64_t& b, int granules, float (&o)[kRows / 2]) {
+    constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
+    pin_registers(o);
+#pragma unroll 1
+    do {
+      wgmma_fence();
 #pragma unroll
-    for (int block = 0; block < kAhead; ++block) {
-      load_transposed(to.v[block], values + static_cast<uint32_t>(16 * block * Layout::kVRow));
-      if (kEights == 2 || block % 2 == 0) {
-        load_matrices(to.p[block * kEights / 2], weights + static_cast<uint32_t>(block * Layout::kPBlock));
+      for (int step = 0; step < Layout::kGranuleBlocks; ++step) {
+        narrow_next<kElement, true>(o, a, b);
+        a += static_cast<uint64_t>(16 * Layout::kVRow >> 4);
+        b += static_cast<uint64_t>(Layout::kPBlock >> 4);
       }
-    }
-  }
-  __device__ __forceinline__ void multiply(const Operands& from) {
-#pragma unroll
-    for (int block = 0; block < kAhead; ++block) {
-      if constexpr (kEights == 1) {
-        multiply_block<kBf16>(o_[0], from.v[block], from.p[block / 2][block % 2 * 2],
-                              from.p[block / 2][block % 2 * 2 + 1]);
-      } else {
-        multiply_block<kBf16>(o_[0], from.v[block], from.p[block][0], from.p[block][1]);
-        multiply_block<kBf16>(o_[kEights - 1], from.v[block], from.p[block][2], from.p[block][3]);
-      }
-    }
+      wgmma_commit();
+    } while (--granules > 0);
+    wgmma_wait<0>();
+    pin_registers(o);
   }
 
+  __device__ __forceinline__ void claim() const {
+    if (lane_ == 0) {
+      if (unit_.chunks - unit_.first_chunk > 1) {
+        claim_counter(counter());
+      }
+      barrier_arrive(smem_ + Layout::kEndFull);
+    }
+    __syncwarp();
+  }
   __device__ __forceinline__ unsigned long long* counter() const {
     return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kTeam + rank_;
   }
 
-  // The state of the block's columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
-  // stored unless it is `real`.
+  // The state of the block's columns: whoever hands in a sequence's last one
+  // chains them all. Nothing is waited for nor stored unless it is `real`.
   __device__ __forceinline__ void finish(bool real) const {
     if (real) {
       barrier_wait(smem_ + Layout::kEndFull, 0);
@@ -631,7 +521,10 @@ class Team {
     StatePart parts[kEights];
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
-      const float2 l = load_pair(smem_ + Layout::kRowSums + static_cast<uint32_t>(4 * (8 * i + 2 * q_)));
+      float2 l = {};
+      if (real) {  // else warp 1 may be storing them
+        l = load_pair(smem_ + Layout::kRowSums + static_cast<uint32_t>(4 * (8 * i + 2 * q_)));
+      }
       parts[i] = {{m_[2 * i], m_[2 * i + 1]}, {l.x, l.y}, {o_[i][0], o_[i][1], o_[i][2], o_[i][3]}};
     }
     if (real && chunks > 1) {
@@ -664,13 +557,7 @@ class Team {
     }
   }
 
-  const DecodeArguments& args_;
-  uint32_t smem_;
-  Unit unit_;
-  UnitKeys<Tag> keys_;
-  int warp_, lane_, rank_, e_, q_;
-  int granules_;
-  uint32_t there_[kTiles];  // bit r: row r of the tile is a key whose page exists
+  int e_, q_;
   uint32_t queries_[kEights][2 * kSteps];
   float m_[2 * kEights];
   float o_[kEights][4] = {};
