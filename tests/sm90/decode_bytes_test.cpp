@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -35,6 +36,10 @@ struct Case {
   Values values;
   std::vector<int32_t> lengths;  // keys of each sequence
   bool ragged = true;            // lengths on the device; else all equal
+  int64_t window_left = -1;
+  bool sinks = false;
+  bool wide_output = false;
+  bool unnormalized = false;  // with wide_output
 };
 
 std::string describe(const Case& c, const DecodeEntry& entry) {
@@ -42,9 +47,10 @@ std::string describe(const Case& c, const DecodeEntry& entry) {
   for (const int32_t length : c.lengths) {
     lengths += fmt::format(" {}", length);
   }
-  return fmt::format("d{} h{}/{} q{} {} values {} keys{} {}, {}", entry.head_dim, c.heads_q, c.heads_kv, c.seqlen_q,
-                     c.causal ? "causal" : "full", static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform",
-                     entry.bf16 ? "bf16" : "f16");
+  return fmt::format("d{} h{}/{} q{} {} values {} keys{} {}, window {}{}{}{}, {}", entry.head_dim, c.heads_q,
+                     c.heads_kv, c.seqlen_q, c.causal ? "causal" : "full", static_cast<int>(c.values), lengths,
+                     c.ragged ? "ragged" : "uniform", c.window_left, c.sinks ? " sinks" : "",
+                     c.wide_output ? " f32 O" : "", c.unnormalized ? " state" : "", entry.bf16 ? "bf16" : "f16");
 }
 
 // (batch, tokens, heads, dim) of 16-bit elements; tokens that nobody fills stay NaN.
@@ -52,8 +58,8 @@ struct Tensor {
   int64_t batch, tokens, heads, dims;
   Mirror memory;
 
-  Tensor(int64_t b, int64_t t, int64_t h, int64_t d)
-      : batch(b), tokens(t), heads(h), dims(d), memory(static_cast<size_t>(b * t * h * d * 2)) {}
+  Tensor(int64_t b, int64_t t, int64_t h, int64_t d, int64_t element_bytes = 2)
+      : batch(b), tokens(t), heads(h), dims(d), memory(static_cast<size_t>(b * t * h * d * element_bytes)) {}
 
   TensorView view(int64_t visible_tokens) const {
     return {memory.device(), batch, visible_tokens, heads, dims, tokens * heads * dims, heads * dims, dims};
@@ -135,7 +141,7 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
   Tensor q(batch, c.seqlen_q, c.heads_q, entry.head_dim);
   Tensor k(batch, tokens, c.heads_kv, entry.head_dim);
   Tensor v(batch, tokens, c.heads_kv, entry.head_dim);
-  Tensor o(batch, c.seqlen_q + 1, c.heads_q, entry.head_dim);
+  Tensor o(batch, c.seqlen_q + 1, c.heads_q, entry.head_dim, c.wide_output ? 4 : 2);
   fill(q, std::vector<int32_t>(c.lengths.size(), static_cast<int32_t>(c.seqlen_q)), entry.bf16, c.values, false,
        random);
   fill(k, c.lengths, entry.bf16, c.values, true, random);
@@ -143,7 +149,16 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
   Mirror lengths(c.lengths.size() * sizeof(int32_t));
   std::memcpy(lengths.host(), c.lengths.data(), c.lengths.size() * sizeof(int32_t));
   lengths.upload();
-  Mirror lse(static_cast<size_t>(batch * c.heads_q * (c.seqlen_q + 1)) * sizeof(float));
+  // LSE, then row_max_log2 and row_sum.
+  const int64_t scalars = batch * c.heads_q * (c.seqlen_q + 1);
+  Mirror lse(static_cast<size_t>(3 * scalars) * sizeof(float));
+  Mirror sinks(static_cast<size_t>(c.heads_q) * sizeof(float));
+  for (int64_t h = 0; h < c.heads_q; ++h) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    constexpr float kSinks[] = {0.3F, 21.7F, -kInfinity, kInfinity, -90.0F};
+    reinterpret_cast<float*>(sinks.host())[h] = kSinks[h % 5];
+  }
+  sinks.upload();
 
   DecodeProblem problem;
   problem.dtype = entry.bf16 ? TESSERA_BF16 : TESSERA_F16;
@@ -172,13 +187,23 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
   problem.causal = c.causal;
   problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(entry.head_dim));
   problem.lse = {static_cast<float*>(lse.device()), c.heads_q * (c.seqlen_q + 1), 1, c.seqlen_q + 1};
+  problem.window_left = c.window_left;
+  problem.sinks = c.sinks ? static_cast<const float*>(sinks.device()) : nullptr;
+  problem.wide_output = c.wide_output;
+  if (c.unnormalized) {
+    problem.unnormalized = true;
+    problem.row_max = problem.row_sum = problem.lse;
+    problem.row_max.data += scalars;
+    problem.row_sum.data += 2 * scalars;
+  }
   const Mirror scratch(decode_scratch_bytes(entry, problem));
   problem.scratch = scratch.device();
 
   if (!oracle_bytes().contains(name)) {
     tessera_fmha_params params{};
     params.struct_size = sizeof params;
-    params.dtype = params.o_dtype = problem.dtype;
+    params.dtype = problem.dtype;
+    params.o_dtype = c.wide_output ? TESSERA_F32 : problem.dtype;
     params.head_dim_qk = params.head_dim_v = entry.head_dim;
     params.num_heads_q = static_cast<int32_t>(c.heads_q);
     params.num_heads_kv = static_cast<int32_t>(c.heads_kv);
@@ -193,10 +218,18 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     segment.seqlen_k = longest;
     segment.seqlens_k = c.lengths.data();
     segment.causal = c.causal ? 1 : 0;
-    segment.window_left = segment.window_right = -1;
+    segment.window_left = c.window_left;
+    segment.window_right = -1;
     params.softmax_scale = problem.softmax_scale;
     params.lse_natural_no_sink = {reinterpret_cast<float*>(lse.host()), problem.lse.stride_batch, 1,
                                   problem.lse.stride_head};
+    params.sinks = c.sinks ? reinterpret_cast<const float*>(sinks.host()) : nullptr;
+    if (c.unnormalized) {
+      params.output_mode = TESSERA_OUTPUT_UNNORMALIZED;
+      params.row_max_log2 = params.row_sum = params.lse_natural_no_sink;
+      params.row_max_log2.data += scalars;
+      params.row_sum.data += 2 * scalars;
+    }
     const Status oracle =
         oracle_fmha(Arithmetic::kHopperK16F25, params, static_cast<int>(std::thread::hardware_concurrency()));
     ASSERT_TRUE(oracle.ok()) << oracle.text();
@@ -210,9 +243,11 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     ASSERT_TRUE(status.ok()) << status.text();
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess) << cudaGetErrorString(cudaGetLastError());
     const std::vector<uint8_t> got = o.memory.download();
-    EXPECT_TRUE(got == want.first) << "O, run " << run << ": " << first_difference(got, want.first, 2);
+    EXPECT_TRUE(got == want.first) << "O, run " << run << ": "
+                                   << first_difference(got, want.first, c.wide_output ? 4 : 2);
     const std::vector<uint8_t> got_lse = lse.download();
-    EXPECT_TRUE(got_lse == want.second) << "LSE, run " << run << ": " << first_difference(got_lse, want.second, 4);
+    EXPECT_TRUE(got_lse == want.second) << "LSE, row max, row sum, run " << run << ": "
+                                        << first_difference(got_lse, want.second, 4);
   }
 }
 
@@ -268,6 +303,19 @@ TEST_P(DecodeBytes, SeveralTokensUnderACausalMask) {
          {8, 1, 2, true, Values::kNormal, {130, 5000}},
          {4, 4, 16, true, Values::kRising, {20, 2060, 9}},
          {4, 1, 4, false, Values::kNormal, {333, 2500}}});
+}
+
+TEST_P(DecodeBytes, WindowsThatBeginInAnyChunk) {
+  check({{4, 1, 1, false, Values::kNormal, {100, 2500, 4200, 7}, true, 300},
+         {4, 2, 3, true, Values::kRising, {2100, 4096, 6200}, true, 2047},
+         {4, 1, 2, true, Values::kWide, {35000}, false, 4000}});
+}
+
+TEST_P(DecodeBytes, SinksStatesAndWideOutput) {
+  check({{10, 2, 1, false, Values::kNormal, {0, 5, 2300}, true, -1, true},
+         {5, 1, 2, true, Values::kWide, {130, 4100}, true, -1, true, true},
+         {4, 1, 1, false, Values::kRising, {2049, 0, 128}, true, -1, false, true, true},
+         {4, 1, 1, false, Values::kNormal, {9000}, false, 3000, false, true, true}});
 }
 
 TEST_P(DecodeBytes, RowsInSeveralTiles) {

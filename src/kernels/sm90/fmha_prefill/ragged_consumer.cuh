@@ -61,7 +61,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     if (args.ragged.page_table == nullptr) {
       return 0;
     }
-    const auto absent = static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
+    const uint32_t absent = absent_boxes(at);
     named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
     return absent;
   }

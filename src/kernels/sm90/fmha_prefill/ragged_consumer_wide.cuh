@@ -37,7 +37,6 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
         rescale_output(f.o, rescale);
       }
       Base::weigh_exactly(f, rescale);
-      meet_with_pages(warpgroup);
       release_query(warpgroup, kind, leader);
       if (leader) {
         k_ring().release(at);
@@ -85,7 +84,6 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
           const LateChunk ended = late_chunk(warpgroup, j / kChunkTiles - 1, at);
           const auto first = Base::fetch_first(warpgroup, ended);
           Base::weigh_exactly(f, rescale);
-          meet_with_pages(warpgroup);
           release_query(warpgroup, kind, leader);
           Base::end_granule(f, warpgroup, leader, at);
           Base::put_away(f, warpgroup, ended, false, first);
@@ -100,7 +98,6 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
             rescale_output(f.o, rescale);
           }
           Base::weigh_exactly(f, rescale);
-          meet_with_pages(warpgroup);
         } else if (!Base::template weigh_ahead<false>(f, warpgroup)) {
           Base::complete_output(f, leader, at);
           __syncwarp();
@@ -149,13 +146,6 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
   __device__ __forceinline__ void mask(Fragments& f, int warpgroup, int j, uint32_t kind, const Position& at) const {
     if ((kind & kMasked) != 0) {
       Base::mask(f, warpgroup, j, kind, at);
-    }
-  }
-  // The stage's absent word is the producer's again once K is let go: all warps have read it by then. Where weights are
-  // proven, the vote is such a meeting.
-  __device__ __forceinline__ void meet_with_pages(int warpgroup) const {
-    if (args.ragged.page_table != nullptr) {
-      named_barrier_sync(Base::kOwnBarrier + warpgroup, kWarpgroupThreads);
     }
   }
   // No further S of this tile, unless it is computed again.
