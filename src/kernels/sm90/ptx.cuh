@@ -9,6 +9,8 @@
 
 namespace tessera::sm90 {
 
+inline constexpr uint32_t kAllLanes = 0xffffffffU;  // of a warp, for shuffles and votes
+
 // 32-bit address in the shared window, the form every instruction below takes.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -202,14 +204,14 @@ __device__ __forceinline__ bool any_of_warpgroup(uint32_t id, bool mine) {
       : "=r"(any)
       : "r"(static_cast<uint32_t>(mine)), "r"(id)
       : "memory");
-  return __any_sync(0xffffffffU, any != 0) != 0;
+  return __any_sync(kAllLanes, any != 0) != 0;
 }
 
 // A value that is equal in all lanes, said so that ptxas knows: branches on anything else count as divergent, and wgmma
 // around them is serialised (C7520).
 template <class T>
 __device__ __forceinline__ T uniform(T value) {
-  return __shfl_sync(0xffffffffU, value, 0);
+  return __shfl_sync(kAllLanes, value, 0);
 }
 
 // threadIdx.x, read at this place of the program.

@@ -77,7 +77,7 @@ __device__ __forceinline__ bool move_maximum(const float (&s)[kScores], ChunkRow
   for (int lanes = 1; lanes <= 2; lanes *= 2) {
 #pragma unroll
     for (float& largest : mu) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, lanes));
+      largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
     }
   }
   bool higher = false;
@@ -90,7 +90,7 @@ __device__ __forceinline__ bool move_maximum(const float (&s)[kScores], ChunkRow
     rows.m[h] = m;
     higher |= moves;
   }
-  return __any_sync(0xffffffffU, higher);
+  return __any_sync(kAllLanes, higher);
 }
 
 // R5: two weights rounded to the element type, `low` in the low half.
@@ -241,8 +241,8 @@ __device__ __forceinline__ void rescale_output(float (&o)[kOutputs], const float
 // l of R7 at a chunk's end, the same number in all four threads of a row.
 __device__ __forceinline__ float sum_classes(const float (&l)[kClassesPerThread]) {
   float sum = __fadd_rn(l[0], l[1]);
-  sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffU, sum, 1));
-  return __fadd_rn(sum, __shfl_xor_sync(0xffffffffU, sum, 2));
+  sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 1));
+  return __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, 2));
 }
 
 // (m, l) of R8 for a thread's two rows. m = -Inf: empty.

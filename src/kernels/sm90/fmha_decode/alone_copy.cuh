@@ -129,13 +129,13 @@ class AloneCopy {
 #pragma unroll
     for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
       const int64_t mine = pages.offset(first + stage * Layout::kStageKeys + own_row(), found[stage], strides);
-      const uint32_t there = __ballot_sync(0xffffffffU, found[stage] >= 0);
+      const uint32_t there = __ballot_sync(kAllLanes, found[stage] >= 0);
       const uint32_t to = next_stage();
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kStageRows; ++i) {
         const int lane = kRowsAtOnce * i + static_cast<int>(threadIdx.x % 32) / kPieces;
-        copy_piece(place(to, i), data + __shfl_sync(0xffffffffU, mine, lane), wanted_ && (there >> lane & 1U) != 0);
+        copy_piece(place(to, i), data + __shfl_sync(kAllLanes, mine, lane), wanted_ && (there >> lane & 1U) != 0);
       }
       end_stage();
     }

@@ -62,7 +62,7 @@ class AloneOutputs {
   __device__ __forceinline__ void begin() {
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
-      m_[i] = no_maximum();
+      m_[i] = minus_infinity();
       l_[i] = 0.0F;
     }
 #pragma unroll

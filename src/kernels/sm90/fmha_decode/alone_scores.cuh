@@ -98,7 +98,7 @@ class AloneScores {
     visible_ = VisibleKeys<kRows>(args_, unit);
 #pragma unroll
     for (float& m : m_) {
-      m = no_maximum();
+      m = minus_infinity();
     }
     meet();
   }
@@ -188,7 +188,7 @@ class AloneScores {
 #pragma unroll
         for (int i = 0; i < 2 * kEights; ++i) {
           float& x = s[t][i / 2][2 * h + i % 2];
-          x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : no_maximum();
+          x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
         }
       }
     }
@@ -230,8 +230,8 @@ class AloneScores {
         const float u = integer_above(r == 0 ? mu.x : mu.y, args_.c);
         const float before = m_[row];
         const float after = u > __fadd_rn(before, kLazyThreshold) ? u : before;
-        a[row] = before == no_maximum() ? 1.0F : drop_weight(__fsub_rn(after, before));  // O and l are zero before
-        offset[row] = __fsub_rn(args_.bias, after == no_maximum() ? 0.0F : after);
+        a[row] = before == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(after, before));  // O and l are zero before
+        offset[row] = __fsub_rn(args_.bias, after == minus_infinity() ? 0.0F : after);
         m_[row] = after;
       }
     }
@@ -254,7 +254,7 @@ class AloneScores {
                        static_cast<uint32_t>(4 * ((block * kDecodeClasses + e_) * kRows + 8 * i + 2 * q_)),
                    {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
         store_transposed(slot() + Layout::kP + static_cast<uint32_t>(block * 32 * kRows + 256 * i + lane_ % 16 * 16),
-                         round_two<kBf16>(p[0], p[1]), round_two<kBf16>(p[2], p[3]));
+                         round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
       }
     }
   }

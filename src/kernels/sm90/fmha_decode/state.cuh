@@ -20,7 +20,7 @@ struct StatePart {
   float o[4];
 
   __device__ __forceinline__ void clear() {
-    m[0] = m[1] = no_maximum();
+    m[0] = m[1] = minus_infinity();
     l[0] = l[1] = o[0] = o[1] = o[2] = o[3] = 0.0F;
   }
 
@@ -44,13 +44,13 @@ struct StatePart {
 // LSE, row maximum and row sum, where they are wanted.
 __device__ __forceinline__ void store_scalars(const DecodeArguments& args, int batch, int token, int64_t head, float m,
                                               float l) {
-  const bool empty = m == no_maximum();
+  const bool empty = m == minus_infinity();
   const auto place = [&](const tessera_row_scalars& to) {
     return to.data + batch * to.stride_batch + token * to.stride_token + head * to.stride_head;
   };
-  const float m_log2 = empty ? no_maximum() : __fsub_rn(m, args.bias);
+  const float m_log2 = empty ? minus_infinity() : __fsub_rn(m, args.bias);
   if (args.lse.data != nullptr) {
-    *place(args.lse) = empty ? no_maximum() : __fmul_rn(__fadd_rn(soft_log2(l), m_log2), kLn2);
+    *place(args.lse) = empty ? minus_infinity() : __fmul_rn(__fadd_rn(soft_log2(l), m_log2), kLn2);
   }
   if (args.row_max.data != nullptr) {
     *place(args.row_max) = m_log2;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const bool exists = wanted && places.token[i] < args.seqlen_q;
-    const bool empty = part.m[i] == no_maximum();
+    const bool empty = part.m[i] == minus_infinity();
     if (at.group == 0 && at.e == 0 && exists) {
       store_scalars(args, unit.batch, places.token[i], places.head[i], part.m[i], part.l[i]);
     }
@@ -106,8 +106,8 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
     float l = part.l[i];
     if (args.sinks != nullptr && exists) {
       const float sink = __fmul_rn(args.sinks[places.head[i]], kLog2E);
-      none = empty || sink == -no_maximum();
-      if (!none && sink != no_maximum()) {
+      none = empty || sink == -minus_infinity();
+      if (!none && sink != minus_infinity()) {
         const float highest = fmaxf(part.m[i], ceilf(sink));
         rescale = drop_weight(__fsub_rn(highest, part.m[i]));
         l = __fadd_rn(__fmul_rn(l, rescale), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args.bias)));
@@ -125,7 +125,7 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
       if (args.wide_output != 0) {
         static_cast<float*>(args.o)[place] = __fadd_rn(x, 0.0F);  // -0 as +0
       } else {
-        const auto bits = static_cast<uint16_t>(round_two<kBf16>(x, 0.0F));
+        const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x, 0.0F));
         static_cast<uint16_t*>(args.o)[place] = bits == 0x8000U ? uint16_t{0} : bits;
       }
     }

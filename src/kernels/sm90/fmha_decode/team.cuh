@@ -204,7 +204,7 @@ class Team : private TeamUnit<Tag> {
 #pragma unroll
         for (int i = 0; i < 2 * kEights; ++i) {
           float& x = s[t][i / 2][2 * h + i % 2];
-          x = there && visible.sees(i, key) ? x : no_maximum();
+          x = there && visible.sees(i, key) ? x : minus_infinity();
         }
       }
     }
@@ -242,7 +242,7 @@ class Team : private TeamUnit<Tag> {
     for (int h = 0; h < kEightGranules; ++h) {
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
-        float2 mu = {no_maximum(), no_maximum()};
+        float2 mu = {minus_infinity(), minus_infinity()};
         if (e_ + 8 * h < granules_) {
 #pragma unroll
           for (int w = 0; w < Layout::kGranuleBlocks; ++w) {
@@ -262,7 +262,7 @@ class Team : private TeamUnit<Tag> {
     for (int i = 0; i < 2 * kEights; ++i) {
       m_[i] = __shfl_sync(kAllLanes, u[0][i], q_);
       const float bound = __fadd_rn(m_[i], kLazyThreshold);
-      const float offset = __fsub_rn(args_.bias, m_[i] == no_maximum() ? 0.0F : m_[i]);
+      const float offset = __fsub_rn(args_.bias, m_[i] == minus_infinity() ? 0.0F : m_[i]);
 #pragma unroll
       for (int h = 0; h < kEightGranules; ++h) {
         moves_later |= u[h][i] > bound && e_ + 8 * h > 0;
@@ -285,7 +285,7 @@ class Team : private TeamUnit<Tag> {
     for (int i = 0; i < 2 * kEights; ++i) {
       float before[kEightGranules];
       float after[kEightGranules];
-      float m = no_maximum();
+      float m = minus_infinity();
 #pragma unroll
       for (int g = 0; g < Layout::kGranules; ++g) {
         const float every = __shfl_sync(kAllLanes, u[g / 8][i], 4 * (g % 8) + q_);
@@ -294,7 +294,7 @@ class Team : private TeamUnit<Tag> {
                                                    : old;  // -Inf, of a granule that is not there, moves nothing
         before[g / 8] = g % 8 == 0 || g % 8 == e_ ? old : before[g / 8];
         after[g / 8] = g % 8 == 0 || g % 8 == e_ ? m : after[g / 8];
-        const float offset = __fsub_rn(args_.bias, m == no_maximum() ? 0.0F : m);
+        const float offset = __fsub_rn(args_.bias, m == minus_infinity() ? 0.0F : m);
         moves.offset[g / kTeam][i] = g % kTeam == 0 || g % kTeam == rank_ ? offset : moves.offset[g / kTeam][i];
       }
       if (Layout::kGranuleBlocks < kTeamWarps) {
@@ -302,7 +302,7 @@ class Team : private TeamUnit<Tag> {
       }
 #pragma unroll
       for (int h = 0; h < kEightGranules; ++h) {
-        moves.a[h][i] = before[h] == no_maximum() ? 1.0F : drop_weight(__fsub_rn(after[h], before[h]));
+        moves.a[h][i] = before[h] == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(after[h], before[h]));
       }
       m_[i] = m;
     }
@@ -327,8 +327,8 @@ class Team : private TeamUnit<Tag> {
           p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, moves.offset[t % kOwn][2 * i + n % 2]));
         }
         store_pair(sums + static_cast<uint32_t>(32 * i), {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
-        store_transposed(staging + static_cast<uint32_t>(256 * i + lane_ % 16 * 16), round_two<kBf16>(p[0], p[1]),
-                         round_two<kBf16>(p[2], p[3]));
+        store_transposed(staging + static_cast<uint32_t>(256 * i + lane_ % 16 * 16),
+                         round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
       }
       __syncwarp();
       const uint32_t to = smem_ + Layout::kP + static_cast<uint32_t>(block_of(t) * Layout::kPBlock);

@@ -1,5 +1,5 @@
-// Which unit a cluster works on: units are numbered sequence by sequence, in each chunk by chunk, in each head by head,
-// so that neighbouring clusters read neighbouring bytes. Lengths are read on the device.
+// Which unit a block or a cluster works on: units are numbered sequence by sequence, in each chunk by chunk, in each
+// head by head, so that neighbouring blocks read neighbouring bytes. Lengths are read on the device.
 //
 // Every warp finds its unit for itself.
 #pragma once
@@ -65,18 +65,18 @@ class UnitFinder {
       int end = units;  // inclusive sum
 #pragma unroll 1
       for (int step = 1; step < 32; step *= 2) {
-        const int below = __shfl_up_sync(0xffffffffU, end, step);
+        const int below = __shfl_up_sync(kAllLanes, end, step);
         end += lane >= step ? below : 0;
       }
-      const uint32_t behind = __ballot_sync(0xffffffffU, base_units_ + end > number);
+      const uint32_t behind = __ballot_sync(kAllLanes, base_units_ + end > number);
       if (behind != 0) {
         const int source = __ffs(static_cast<int>(behind)) - 1;
         unit.batch = base_batch_ + source;
-        unit.first = base_units_ + __shfl_sync(0xffffffffU, end - units, source);
-        unit.keys = __shfl_sync(0xffffffffU, keys, source);
+        unit.first = base_units_ + __shfl_sync(kAllLanes, end - units, source);
+        unit.keys = __shfl_sync(kAllLanes, keys, source);
         break;
       }
-      base_units_ += __shfl_sync(0xffffffffU, end, 31);
+      base_units_ += __shfl_sync(kAllLanes, end, 31);
       base_batch_ += 32;
     }
     place(number - unit.first, unit);

@@ -12,7 +12,6 @@ struct RaggedProducer : PrefillCommon<Tag> {
   using Base::args, Base::shared;
   using Base::kDim, Base::kTileKeys;
   using typename Base::Layout, typename Base::Position, typename Base::TilePosition;
-  static constexpr unsigned kAllLanes = 0xffffffffU;
   // The next tile is drawn when that many granules of the current one are left to fetch: what a block has drawn no
   // other block can take, but the tile has to be found before its K is due.
   static constexpr int kDrawAhead = Layout::kWide ? 4 : 2;

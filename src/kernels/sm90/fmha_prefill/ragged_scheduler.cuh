@@ -12,7 +12,6 @@ struct RaggedScheduler : PrefillCommon<Tag> {
   using Base::args;
   using Base::kConsumers, Base::kTileKeys;
   using typename Base::Layout, typename Base::TilePosition;
-  static constexpr unsigned kAllLanes = 0xffffffffU;
 
   __device__ __forceinline__ static int lane() { return thread_index() % 32; }
 
