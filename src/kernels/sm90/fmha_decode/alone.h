@@ -16,16 +16,18 @@ template <class Tag>
 struct AloneLayout {
   static constexpr int kRows = Tag::kRows;
   static constexpr int kHeadDim = Tag::kHeadDim;
+  static constexpr int kValueDim = Tag::kValueDim;
   static constexpr int kGranule = granule_keys(kHeadDim);
   static constexpr int kEights = kRows / 8;
-  static constexpr int kBlocks = kGranule / 16;                     // k16 blocks of a granule
-  static constexpr int kTiles = kBlocks / kAloneWarps;              // of them per warp
-  static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps;  // 16 output columns each, per warp
+  static constexpr int kBlocks = kGranule / 16;                      // k16 blocks of a granule
+  static constexpr int kTiles = kBlocks / kAloneWarps;               // of them per warp
+  static constexpr int kColumnTiles = kValueDim / 16 / kAloneWarps;  // 16 output columns each, per warp
   static constexpr int kResident = kRows == 16 && kHeadDim == 256 ? 1 : Tag::kResident;
 
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices
   // lie in different banks.
-  static constexpr int kRowBytes = kHeadDim * 2;
+  static constexpr int kRowBytes = kHeadDim * 2;  // of Q and K
+  static constexpr int kValueRowBytes = kValueDim * 2;
   static constexpr int kStageKeys = kHeadDim <= 64 ? 128 : kHeadDim <= 128 ? 64 : 32;
   static constexpr int kStageBytes = kStageKeys * kRowBytes;
   static constexpr int kGranuleStages = kGranule / kStageKeys;
@@ -41,7 +43,9 @@ struct AloneLayout {
   static constexpr int kSums = kP + kPBytes;             // t of R7: k16 block, class, row
   static constexpr int kFactors = kSums + kSumsBytes;    // a of R3, per row
   static constexpr int kMaximum = kFactors + 4 * kRows;  // m
-  static constexpr int kSlotBytes = kMaximum + 4 * kRows;
+  // Of modified scores 16 bits per key: all of them if any row of the tile sees the key, else none.
+  static constexpr int kSeen = kMaximum + 4 * kRows;
+  static constexpr int kSlotBytes = kSeen + (Tag::kModified ? 2 * kGranule : 0);
   static constexpr int kFixed = kQBytes + 2 * (kMaximaBytes + kSlotBytes) + 32;
   static constexpr int kStages = (kLimit - kFixed) / (kStageBytes + 16);
 
@@ -58,6 +62,7 @@ struct AloneLayout {
   // Score warps wait for K whose stage had V before, by parity: with two granules' stages they could take the phase
   // before for the one they wait for (K, V of the granule before, V, next K).
   static_assert(kStages > 2 * kGranuleStages && kBytes <= kLimit, "shared memory: allowed more than two granules");
+  static_assert(kValueDim <= kHeadDim, "head dim of V: allowed up to that of K");
   static_assert(kRows == 8 || kRows == 16, "rows: allowed 8, 16");
 };
 

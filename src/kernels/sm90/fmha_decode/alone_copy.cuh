@@ -15,10 +15,25 @@ namespace tessera::sm90 {
 template <class Tag>
 class AloneCopy {
   using Layout = AloneLayout<Tag>;
-  static constexpr int kPieces = Layout::kHeadDim / 8;           // of 16 bytes, of a row
+  static constexpr int kStripDims = 64;
+  // Pieces of 16 bytes of a row; rows of two lengths are copied in strips of as many dims.
+  static constexpr int kPieces = (Layout::kHeadDim == Layout::kValueDim ? Layout::kHeadDim : kStripDims) / 8;
   static constexpr int kStep = 32 * kAloneCopyWarps / kPieces;   // rows that all threads copy at once
   static constexpr int kRowsAtOnce = 32 / kPieces;               // by a warp
   static constexpr int kStageRows = Layout::kStageKeys / kStep;  // of a stage, per thread
+
+  // Rows of K or V in shared memory.
+  template <bool kValues>
+  struct RowsOf {
+    static constexpr int kDims = kValues ? Layout::kValueDim : Layout::kHeadDim;
+    static constexpr int kBytes = kValues ? Layout::kValueRowBytes : Layout::kRowBytes;
+    static constexpr int kStrips = kDims / 8 / kPieces;
+    static __device__ __forceinline__ int dims(const DecodeArguments& args) {
+      return Tag::kTwoDims && !kValues ? args.qk_dims : args.dims;
+    }
+  };
+  using KeyRows = RowsOf<false>;
+  using ValueRows = RowsOf<true>;
 
  public:
   // `thread` of the copying warps'.
@@ -48,36 +63,41 @@ class AloneCopy {
   __device__ __forceinline__ void copy_contiguous(const uint16_t* k, const uint16_t* v, const Unit& unit,
                                                   const UnitKeys<Tag>& keys) {
     const Pages pages(args_, unit);
-    const auto copy = [&](const uint16_t* data, const DecodeStrides& strides, int first) {
-      if (first >= unit.seen && first + Layout::kGranule <= unit.keys && args_.dims == Layout::kHeadDim) {
-        copy_whole(data + unit.batch * strides.batch, strides.token, first);
+    const auto copy = [&](auto rows, const uint16_t* data, const DecodeStrides& strides, int first) {
+      using Rows = decltype(rows);
+      if (first >= unit.seen && first + Layout::kGranule <= unit.keys && Rows::dims(args_) == Rows::kDims) {
+        copy_whole<Rows>(data + unit.batch * strides.batch, strides.token, first);
       } else {
         int found[Layout::kGranuleStages];
         look_up(pages, first, found);
-        copy_found(pages, data, strides, first, found);
+        copy_found<Rows>(pages, data, strides, first, found);
       }
     };
     if (keys.begin < keys.end) {
-      copy(k, args_.k_strides, keys.begin);
+      copy(KeyRows{}, k, args_.k_strides, keys.begin);
     }
 #pragma unroll 1
     for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
       if (first + Layout::kGranule < keys.end) {
-        copy(k, args_.k_strides, first + Layout::kGranule);
+        copy(KeyRows{}, k, args_.k_strides, first + Layout::kGranule);
       }
-      copy(v, args_.v_strides, first);
+      copy(ValueRows{}, v, args_.v_strides, first);
     }
   }
 
   // A granule of K or V of which every row is there, one after another.
+  template <class Rows>
   __device__ __forceinline__ void copy_whole(const uint16_t* data, int64_t stride, int first) {
     data += (first + row_) * stride;
 #pragma unroll
     for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
-      const uint32_t to = next_stage();
+      const uint32_t to = next_stage<Rows>();
 #pragma unroll
       for (int i = 0; i < kStageRows; ++i) {
-        copy_piece(place(to, i), data);
+#pragma unroll
+        for (int strip = 0; strip < Rows::kStrips; ++strip) {
+          copy_piece(place<Rows>(to, i, strip), data + strip * kStripDims);
+        }
         data += kStep * stride;
       }
       end_stage();
@@ -95,16 +115,16 @@ class AloneCopy {
     look_up(pages, keys.begin, found);
     look_up(pages, keys.begin + Layout::kGranule, next);
     if (keys.begin < keys.end) {
-      copy_found(pages, k, args_.k_strides, keys.begin, found);
+      copy_found<KeyRows>(pages, k, args_.k_strides, keys.begin, found);
     }
 #pragma unroll 1
     for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
       int after[kNumber];
       look_up(pages, first + 2 * Layout::kGranule, after);
       if (first + Layout::kGranule < keys.end) {
-        copy_found(pages, k, args_.k_strides, first + Layout::kGranule, next);
+        copy_found<KeyRows>(pages, k, args_.k_strides, first + Layout::kGranule, next);
       }
-      copy_found(pages, v, args_.v_strides, first, found);
+      copy_found<ValueRows>(pages, v, args_.v_strides, first, found);
 #pragma unroll
       for (int stage = 0; stage < kNumber; ++stage) {
         found[stage] = next[stage];
@@ -124,32 +144,45 @@ class AloneCopy {
       to[stage] = own_row() < Layout::kStageKeys ? pages.of(first + stage * Layout::kStageKeys + own_row()) : -1;
     }
   }
+  template <class Rows>
   __device__ __forceinline__ void copy_found(const Pages& pages, const uint16_t* data, const DecodeStrides& strides,
                                              int first, const int (&found)[Layout::kGranuleStages]) {
 #pragma unroll
     for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
       const int64_t mine = pages.offset(first + stage * Layout::kStageKeys + own_row(), found[stage], strides);
       const uint32_t there = __ballot_sync(kAllLanes, found[stage] >= 0);
-      const uint32_t to = next_stage();
+      const uint32_t to = next_stage<Rows>();
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kStageRows; ++i) {
         const int lane = kRowsAtOnce * i + static_cast<int>(threadIdx.x % 32) / kPieces;
-        copy_piece(place(to, i), data + __shfl_sync(kAllLanes, mine, lane), wanted_ && (there >> lane & 1U) != 0);
+        const uint16_t* const row = data + __shfl_sync(kAllLanes, mine, lane);
+#pragma unroll
+        for (int strip = 0; strip < Rows::kStrips; ++strip) {
+          copy_piece(place<Rows>(to, i, strip), row + strip * kStripDims,
+                     wanted<Rows>(strip) && (there >> lane & 1U) != 0);
+        }
       }
       end_stage();
     }
   }
 
   // Where the thread's first piece of the next stage goes, once that is free.
+  template <class Rows>
   __device__ __forceinline__ uint32_t next_stage() const {
     barrier_wait(smem_ + Layout::kEmpty + 8 * at_.stage, at_.parity ^ 1U);
     return smem_ + Layout::kRing + at_.stage * Layout::kStageBytes +
-           static_cast<uint32_t>(row_ * Layout::kRowBytes + 16 * (piece_ ^ row_ % 8));
+           static_cast<uint32_t>(row_ * Rows::kBytes + 16 * (piece_ ^ row_ % 8));
   }
-  // Of the thread's i-th piece of a stage: a known part of the swizzle differs, if any.
-  static __device__ __forceinline__ uint32_t place(uint32_t first, int i) {
-    return (first ^ static_cast<uint32_t>(kStep * i % 8 * 16)) + static_cast<uint32_t>(kStep * i * Layout::kRowBytes);
+  // Of the thread's piece of its i-th row of a stage, in a strip: a known part of the swizzle differs, if any.
+  template <class Rows>
+  static __device__ __forceinline__ uint32_t place(uint32_t first, int i, int strip) {
+    return (first ^ static_cast<uint32_t>(kStep * i % 8 * 16)) +
+           static_cast<uint32_t>(kStep * i * Rows::kBytes + strip * kStripDims * 2);
+  }
+  template <class Rows>
+  __device__ __forceinline__ bool wanted(int strip) const {
+    return Tag::kTwoDims ? 8 * piece_ + strip * kStripDims < Rows::dims(args_) : wanted_;
   }
   __device__ __forceinline__ void end_stage() {
     arrive_after_copies(smem_ + Layout::kFull + 8 * at_.stage);

@@ -130,7 +130,7 @@ class AloneOutputs {
     constexpr int kSteps = Layout::kStageKeys / 16;
     uint32_t b[4];  // P of the step; with eight rows of two steps
     const uint32_t weights = slot() + Layout::kP + static_cast<uint32_t>(16 * lane_);
-    const auto in_stage = static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kRowBytes +
+    const auto in_stage = static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kValueRowBytes +
                                                 ((warp_ * kColumnTiles * 2 + lane_ / 8 % 2) ^ lane_ % 8) * 16);
 #pragma unroll
     for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
@@ -143,11 +143,23 @@ class AloneOutputs {
         if (from == 0) {
           load_matrices(b, weights + static_cast<uint32_t>((stage * kSteps + step) * 32 * kRows));
         }
+        [[maybe_unused]] int seen[2];
+        if constexpr (Tag::kModified) {
+          const uint32_t keys = slot() + Layout::kSeen + static_cast<uint32_t>(32 * (stage * kSteps + step) + 4 * q_);
+          seen[0] = load_shared(keys);
+          seen[1] = load_shared(keys + 16);
+        }
 #pragma unroll
         for (int tile = 0; tile < kColumnTiles; ++tile) {
           uint32_t v[4];
-          load_transposed(
-              v, (values ^ static_cast<uint32_t>(32 * tile)) + static_cast<uint32_t>(16 * step * Layout::kRowBytes));
+          load_transposed(v, (values ^ static_cast<uint32_t>(32 * tile)) +
+                                 static_cast<uint32_t>(16 * step * Layout::kValueRowBytes));
+          if constexpr (Tag::kModified) {  // V of keys that nobody sees may be NaN
+            v[0] &= static_cast<uint32_t>(seen[0]);
+            v[1] &= static_cast<uint32_t>(seen[0]);
+            v[2] &= static_cast<uint32_t>(seen[1]);
+            v[3] &= static_cast<uint32_t>(seen[1]);
+          }
           multiply_block<kBf16>(o_[tile][0], v, b[from], b[from + 1]);
           if constexpr (kEights == 2) {
             multiply_block<kBf16>(o_[tile][kEights - 1], v, b[2], b[3]);

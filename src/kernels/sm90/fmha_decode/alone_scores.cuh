@@ -5,12 +5,15 @@
 // 4, which are of class e (R7), and the rows 2 q and 2 q + 1 of every eight, q = lane mod 4: s[block][eight][2 h + r].
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "contract/exp2.h"
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/alone.h"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
+#include "kernels/sm90/fmha_decode/modifiers.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/softmax_steps.cuh"
@@ -30,6 +33,7 @@ class AloneScores {
   static constexpr int kEights = Layout::kEights;
   static constexpr int kTiles = Layout::kTiles;
   static constexpr bool kBf16 = Tag::kBf16;
+  static constexpr bool kModified = Tag::kModified;
   static constexpr int kPieces = Layout::kHeadDim / 8;
 
  public:
@@ -72,6 +76,8 @@ class AloneScores {
   }
 
  private:
+  struct None {};
+
   __device__ __forceinline__ static void meet() {
     __syncwarp();
     named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
@@ -87,7 +93,7 @@ class AloneScores {
       const int token = divide(row, args_.group);
       const int64_t head = unit.kv_head * group + row - token * group;
       uint4 piece = make_uint4(0, 0, 0, 0);
-      if (token < args_.seqlen_q && dim < args_.dims) {
+      if (token < args_.seqlen_q && dim < (Tag::kTwoDims ? args_.qk_dims : args_.dims)) {
         piece = *reinterpret_cast<const uint4*>(args_.q + unit.batch * args_.q_strides.batch +
                                                 token * args_.q_strides.token + head * args_.q_strides.head + dim);
       }
@@ -96,11 +102,21 @@ class AloneScores {
                   piece);
     }
     visible_ = VisibleKeys<kRows>(args_, unit);
+    if constexpr (kModified) {
+      modifiers_ = ScoreModifiers(args_, unit);
+    }
 #pragma unroll
     for (float& m : m_) {
       m = minus_infinity();
     }
     meet();
+  }
+
+  // Of a step of the head dim, two pieces of a row of K or Q: as rows are aligned to their length, it and the swizzle
+  // are both flips of address bits; rows of 192 dims are aligned to 128 bytes only.
+  static __device__ __forceinline__ uint32_t at_step(uint32_t row, int step) {
+    constexpr int kFlips = std::has_single_bit(static_cast<uint32_t>(Layout::kRowBytes)) ? Layout::kRowBytes : 128;
+    return (row ^ static_cast<uint32_t>(32 * step % kFlips)) + static_cast<uint32_t>(32 * step / kFlips * kFlips);
   }
 
   // R1 and R2.
@@ -148,21 +164,20 @@ class AloneScores {
         static_cast<uint32_t>(kEights == 1 ? lane_ % 8 * Layout::kRowBytes + (lane_ / 8 ^ lane_ % 8) * 16
                                            : (lane_ % 8 + lane_ / 16 * 8) * Layout::kRowBytes +
                                                  (lane_ / 8 % 2 ^ lane_ % 8) * 16);
-    // A step is two pieces: as rows are aligned to their length, it and the swizzle are both flips of address bits.
 #pragma unroll
     for (int step = 0; step < Layout::kHeadDim / 16; step += 2) {
       uint32_t b[4];
       uint32_t b_second[4];
-      load_matrices(b, queries ^ static_cast<uint32_t>(32 * step));
+      load_matrices(b, at_step(queries, step));
       if constexpr (kEights == 2) {
-        load_matrices(b_second, queries ^ static_cast<uint32_t>(32 * (step + 1)));
+        load_matrices(b_second, at_step(queries, step + 1));
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
           uint32_t a[4];
-          load_matrices(a, keys[t] ^ static_cast<uint32_t>(32 * (step + half)));
+          load_matrices(a, at_step(keys[t], step + half));
           if constexpr (kEights == 1) {
             multiply_block<kBf16>(s[t][0], a, b[2 * half], b[2 * half + 1]);
           } else {
@@ -180,17 +195,73 @@ class AloneScores {
         barrier_arrive(smem_ + Layout::kEmpty + 8 * stage);
       }
     }
+    if constexpr (kModified) {
+      modify(s, there, first_key);
+    } else {
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
-      const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
+      for (int t = 0; t < kTiles; ++t) {
+        const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
+        for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int i = 0; i < 2 * kEights; ++i) {
-          float& x = s[t][i / 2][2 * h + i % 2];
-          x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
+          for (int i = 0; i < 2 * kEights; ++i) {
+            float& x = s[t][i / 2][2 * h + i % 2];
+            x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
+          }
         }
       }
+    }
+  }
+
+  // R1's modifiers, and R2 with custom bits.
+  __device__ __forceinline__ void modify(float (&s)[kTiles][kEights][4], const bool (&there)[kTiles][2],
+                                         int first_key) {
+    if (args_.natural != 0) {
+      // Registers cannot be indexed: the loop works on the first ones, and the others move round.
+#pragma unroll 1
+      for (int n = 0; n < kTiles * kEights; ++n) {
+        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / kEights)) + e_;
+        float(&x)[4] = s[0][0];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (n % kEights) + 2 * q_ + r);
+          x[r] = ScoreModifiers::modify(args_, row, key, x[r]);
+          x[2 + r] = ScoreModifiers::modify(args_, row, key + 8, x[2 + r]);
+        }
+        rotate(s);
+      }
+    }
+    const bool bits = modifiers_.covers(first_key + Layout::kGranule);
+    seen_ = 0;
+#pragma unroll
+    for (int i = 0; i < 2 * kEights; ++i) {
+      const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
+#pragma unroll
+      for (int n = 0; n < 2 * kTiles; ++n) {
+        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
+        bool sees = there[n / 2][n % 2] && visible_.sees(i, key);
+        if (bits && sees) {
+          sees = modifiers_.allows(row, key);
+        }
+        float& x = s[n / 2][i / 2][2 * (n % 2) + i % 2];
+        x = sees ? x : minus_infinity();
+        seen_ |= static_cast<uint32_t>(sees) << n;
+      }
+    }
+    // What rows of other lanes see.
+    seen_ |= __shfl_xor_sync(kAllLanes, seen_, 1);
+    seen_ |= __shfl_xor_sync(kAllLanes, seen_, 2);
+  }
+  static __device__ __forceinline__ void rotate(float (&s)[kTiles][kEights][4]) {
+    constexpr int kQuads = kTiles * kEights;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float first = s[0][0][i];
+#pragma unroll
+      for (int n = 0; n + 1 < kQuads; ++n) {
+        s[n / kEights][n % kEights][i] = s[(n + 1) / kEights][(n + 1) % kEights][i];
+      }
+      s[kTiles - 1][kEights - 1][i] = first;
     }
   }
 
@@ -243,6 +314,12 @@ class AloneScores {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       const int block = warp_ + kAloneWarps * t;
+      if constexpr (kModified) {
+        if (q_ < 2) {
+          store_half(slot() + Layout::kSeen + static_cast<uint32_t>(2 * (16 * block + e_ + 8 * q_)),
+                     (seen_ >> (2 * t + q_) & 1U) != 0 ? 0xffffU : 0U);
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
         float p[4];
@@ -294,6 +371,8 @@ class AloneScores {
   StageAt<Layout::kStages> at_;
   StageAt<2> slot_;
   VisibleKeys<kRows> visible_;
+  std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
+  uint32_t seen_;  // of modified scores: bit 2 t + h, some row sees the key e + 8 h of tile t
   float m_[2 * kEights];
 };
 

@@ -57,7 +57,7 @@ class ChunkState {
   }
 
  private:
-  static constexpr int kPieces = state_pieces(Tag::kHeadDim, Tag::kRows);
+  static constexpr int kPieces = state_pieces(Tag::kValueDim, Tag::kRows);
   int lane_;
   bool has_rows_;
   float4* at_;
@@ -115,7 +115,7 @@ inline constexpr uint32_t kFewBlocks = 264;
 // twice, the first time over no states, before there is anything to wait for, so that the second time finds its
 // instructions.
 template <class Tag>
-__global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
+__global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
     combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
   fetch_arguments(args);
   const int heads = static_cast<int>(args.heads.value);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "contract/plan.h"
@@ -41,11 +42,17 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kUnsupported, fmt::format("{}: got dtype {}; allowed {}; use the kernel of that dtype",
                                                   entry.name, static_cast<int>(p.dtype), entry.bf16 ? "bf16" : "f16"));
   }
-  for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
-    if (t->dims < 1 || t->dims > entry.head_dim || t->dims % 8 != 0 || t->dims != p.q.dims) {
-      return refuse(Code::kUnsupported, fmt::format("{}: got head_dim {}; allowed one multiple of 8 up to {} for all",
-                                                    entry.name, t->dims, entry.head_dim));
+  for (const auto& [name, dims, same] : {std::tuple{"q, k", p.q.dims, p.k.dims}, {"v, o", p.v.dims, p.o.dims}}) {
+    if (dims < 1 || dims % 8 != 0 || dims != same) {
+      return refuse(Code::kInvalidArgument,
+                    fmt::format("head dim of {}: got {} and {}; allowed one multiple of 8", name, dims, same));
     }
+  }
+  if (!is_for(entry, p)) {
+    return refuse(
+        Code::kUnsupported,
+        fmt::format("{}: got head dims {} of Q and K and {} of V{}; allowed what find_decode() gives it", entry.name,
+                    p.q.dims, p.v.dims, has_modified_scores(p) ? ", and softcap, ALiBi or custom bits" : ""));
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
@@ -78,6 +85,10 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kInvalidArgument,
                   fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
   }
+  if (!(p.softcap >= 0.0F) || p.softcap > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softcap: got {}; allowed 0 (off) and positive finite numbers", p.softcap));
+  }
   return {};
 }
 
@@ -98,7 +109,7 @@ int64_t most_units(const DecodeProblem& p, int rows) {
 
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
   return static_cast<size_t>(counter_bytes(entry, problem) + most_units(problem, entry.rows) *
-                                                                 state_pieces(entry.head_dim, entry.rows) *
+                                                                 state_pieces(entry.value_dim, entry.rows) *
                                                                  int64_t{sizeof(float4)});
 }
 
@@ -133,7 +144,8 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   a.unnormalized = problem.unnormalized ? 1 : 0;
   a.seqlens_k = problem.seqlens_k;
   a.batch = static_cast<int>(problem.q.batch);
-  a.dims = static_cast<int>(problem.q.dims);
+  a.dims = static_cast<int>(problem.v.dims);
+  a.qk_dims = static_cast<int>(problem.q.dims);
   const auto window = [&](int64_t keys) {  // a window beyond all keys is none
     return keys >= problem.seqlen_k + problem.q.tokens ? -1 : static_cast<int>(keys);
   };
@@ -149,7 +161,13 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   const int64_t chunks = std::max<int64_t>(1, ceil_div(problem.seqlen_k, kChunkKeys));
   a.uniform_units = Divisor::of(static_cast<uint32_t>((chunks - unseen / kChunkKeys) * a.heads.value));
   a.causal = problem.causal ? 1 : 0;
-  a.c = score_scale(problem.softmax_scale, false);
+  const bool natural = problem.softcap != 0.0F || problem.alibi_slopes != nullptr;
+  a.c = score_scale(problem.softmax_scale, natural);
+  a.natural = natural ? 1 : 0;
+  a.softmax_scale = problem.softmax_scale;
+  a.softcap = problem.softcap;
+  a.alibi_slopes = problem.alibi_slopes;
+  a.mask = problem.mask;
   a.bias = entry.bf16 ? 0.0F : 7.0F;
   a.counters = static_cast<unsigned long long*>(problem.scratch);
   a.states = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + counter_bytes(entry, problem));

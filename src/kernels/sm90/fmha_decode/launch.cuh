@@ -53,7 +53,7 @@ struct AloneLauncher {
     cudaLaunchConfig_t second{};
     second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
     const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(Tag::kHeadDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
     second.stream = stream;
     second.attrs = &early;
     second.numAttrs = 1;
@@ -110,7 +110,9 @@ constexpr DecodeEntry alone_entry(const char* name) {
   using Launcher = AloneLauncher<Tag>;
   return {name,
           Tag::kHeadDim,
+          Tag::kValueDim,
           Tag::kBf16,
+          Tag::kModified,
           Tag::kRows,
           1,
           Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
@@ -121,8 +123,8 @@ constexpr DecodeEntry alone_entry(const char* name) {
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
   using Launcher = TeamLauncher<Tag>;
-  return {name,       Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, TeamLayout<Tag>::kTeam,
-          kTeamUnits, &Launcher::resident, &Launcher::launch};
+  return {name,       Tag::kHeadDim,          Tag::kValueDim, Tag::kBf16,          Tag::kModified,
+          Tag::kRows, TeamLayout<Tag>::kTeam, kTeamUnits,     &Launcher::resident, &Launcher::launch};
 }
 
 }  // namespace tessera::sm90

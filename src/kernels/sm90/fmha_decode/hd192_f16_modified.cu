@@ -1,0 +1,15 @@
+// Decode kernels for head dim 192 of Q and K, 128 of V, f16, for modified scores.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "kernels/sm90/fmha_decode/table.h"
+
+namespace tessera::sm90 {
+
+std::span<const DecodeEntry> decode_hd192_f16_modified() {
+  static constexpr DecodeEntry kEntries[] = {
+      alone_entry<ModifiedDecodeKernel<192, false, 8, 128>>("sm90_fmha_decode_hd192_f16_r8_modified"),
+      alone_entry<ModifiedDecodeKernel<192, false, 16, 128>>("sm90_fmha_decode_hd192_f16_r16_modified"),
+  };
+  return kEntries;
+}
+
+}  // namespace tessera::sm90
