@@ -44,6 +44,8 @@ inline tessera_fmha_params tail_of(tessera_fmha_params p, int64_t tokens) {
   for (tessera_row_scalars* scalars : {&p.lse_natural_no_sink, &p.row_max_log2, &p.row_sum}) {
     if (scalars->data != nullptr) scalars->data += before * scalars->stride_token;
   }
+  tessera_bit_mask& mask = p.segments[0].mask;
+  if (mask.data != nullptr) mask.data += before * mask.stride_row;
   p.seqlen_q = tokens;
   return p;
 }

@@ -168,6 +168,15 @@ TEST_F(CasesDecode, D4_PagesLeftOfTheWindowHoldNanOrAreGone) {
   expect_oracle(spec);
 }
 
+// Beside the mask, as everywhere, lie bytes that a copy of it does not have: all bits set.
+TEST_F(CasesDecode, D10_NoBitBehindTheMaskCounts) {
+  for (const int64_t keys : {384, 381, 2049}) {
+    FmhaSpec spec = batch(heads(4, 2, 64), {3}, {keys}, {1});
+    spec.segments[0].mask = true;
+    expect_oracle(spec);
+  }
+}
+
 // ---------------------------------------------------------------- E: sizes
 
 TEST_F(CasesDecode, E4_E16_PagesAndStridesBeyond2To31Elements) {
@@ -264,6 +273,16 @@ TEST_F(CasesDecode, F9_TwoSequencesShorterThanAPage) {
   expect_oracle(paged(batch(heads(32, 8, 64), {1, 1}, {1, 1}, {1, 2}), 2));
 }
 
+TEST_F(CasesDecode, F10_DifferentHeadDimsWithLargePages) {
+  for (const int32_t page : {64, 256}) {
+    for (const int64_t k : {100, 300}) {
+      FmhaSpec spec = paged(batch(heads(16, 16, 192), {1}, {k}, {1}), page);
+      spec.head_dim_v = 128;
+      expect_oracle(spec);
+    }
+  }
+}
+
 TEST_F(CasesDecode, F14_F15_ZeroLengthsAmongOthers) {
   FmhaSpec spec = heads(16, 1, 256);
   std::vector<int64_t> k(16);
@@ -289,6 +308,19 @@ TEST_F(CasesDecode, F23_F24_FewerKeysThanATileOrNoMultipleOfIt) {
     spec.segments[0].head_major = true;
     expect_oracle(spec);
   }
+}
+
+TEST_F(CasesDecode, F25_F27_MasksSharedByHeadsInOneOrTwoCalls) {
+  FmhaSpec spec = batch(heads(8, 2, 64), {1, 1, 1, 1}, {512, 500, 100, 30}, {1, 2, 3, 4});
+  spec.segments[0].mask = true;
+  expect_oracle(spec);
+  FmhaSpec whole = batch(heads(2, 1, 64), {16}, {100}, {1});
+  whole.segments[0].mask = true;
+  FmhaSpec second = batch(whole, {6}, {100}, {1});
+  second.q_first = {10};
+  const std::vector<RowBytes> all = cuda_rows(kDecode, whole, 0);
+  ASSERT_EQ(all.size(), 32U);
+  expect_rows({all.begin() + 20, all.end()}, second, 0, "the last six tokens");
 }
 
 TEST_F(CasesDecode, F26_ManySequencesWithALocalWindowInPages) {

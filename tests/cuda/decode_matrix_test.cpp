@@ -3,6 +3,7 @@
 // rows of the sequence, then the decode kernel the last few of them over the same memory.
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/decode.h"
@@ -158,6 +159,48 @@ TEST_P(CudaDecodeMatrix, HeadDimsInStepsOfEight) {
       FmhaSpec spec = prefill_spec(GetParam(), 2, keys);
       spec.head_dim_qk = spec.head_dim_v = dim;
       check(spec, 2);
+    }
+  }
+}
+
+TEST_P(CudaDecodeMatrix, KeysAndValuesOfDifferentHeadDims) {
+  for (const auto& [dim_qk, dim_v] : {std::pair{192, 128}, {128, 64}, {64, 128}, {256, 40}, {136, 256}}) {
+    for (const int64_t keys : {130, 4099}) {
+      for (const int64_t tokens : {1, 3}) {
+        FmhaSpec spec = prefill_spec(GetParam(), tokens, keys);
+        spec.head_dim_qk = dim_qk;
+        spec.head_dim_v = dim_v;
+        check(spec, tokens);
+      }
+    }
+  }
+}
+
+TEST_P(CudaDecodeMatrix, TreesAndOtherCustomBits) {
+  for (const int64_t keys : {40, 2049, 4500}) {
+    for (const int64_t tokens : {1, 4, 16}) {
+      for (const int64_t covered : {int64_t{-1}, tokens}) {  // all keys, or the drafted tokens only
+        FmhaSpec spec = prefill_spec(GetParam(), tokens, keys);
+        spec.segments[0].mask = true;
+        spec.segments[0].mask_keys = covered;
+        spec.segments[0].mask_per_head = keys == 2049;
+        check(spec, tokens);
+      }
+    }
+  }
+}
+
+TEST_P(CudaDecodeMatrix, SoftcapAndAlibi) {
+  for (const int64_t keys : {300, 2049, 4500}) {
+    for (const int64_t tokens : {1, 4}) {
+      for (const int kind : {1, 2, 3}) {
+        FmhaSpec spec = prefill_spec(GetParam(), tokens, keys);
+        spec.softcap = kind != 2 ? 20.0F : 0.0F;
+        spec.alibi = kind != 1;
+        spec.q_amplitude = 4.0F;
+        spec.segments[0].window_left = kind == 3 ? 1000 : -1;
+        check(spec, tokens);
+      }
     }
   }
 }

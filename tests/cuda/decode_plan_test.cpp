@@ -34,6 +34,9 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   problem.window_left = s.window_left;
   problem.window_right = s.window_right;
   problem.softmax_scale = p.softmax_scale;
+  problem.softcap = p.softcap;
+  problem.alibi_slopes = p.alibi_slopes;
+  problem.mask = s.mask;
   problem.sinks = p.sinks;
   problem.wide_output = p.o_dtype == TESSERA_F32;
   problem.lse = p.lse_natural_no_sink;
@@ -52,7 +55,8 @@ class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tesse
     int plans = 0;
     for (const auto& file : sm90::kDecodeFiles) {
       for (const sm90::DecodeEntry& entry : file()) {
-        if (entry.head_dim != spec.head_dim_qk || entry.bf16 != (spec.dtype == TESSERA_BF16)) continue;
+        // Kernels for modified scores take problems without any, too.
+        if (!sm90::is_for(entry, plan) && (!entry.modified || entry.head_dim != spec.head_dim_qk)) continue;
         DeviceArrays scratch;
         plan.scratch = scratch.place(nullptr, sm90::decode_scratch_bytes(entry, plan), true);
         for (const int blocks : {1, 2, 7, 33, 132, 0}) {
