@@ -219,7 +219,7 @@ def chosen_cells(options):
 
 def line_of(row):
     short = lambda name: name.replace("tessera page ", "p").replace("tessera uniform", "uniform")  # noqa: E731
-    text = f"d{row['head_dim']:<4}{row['batch']:>3} x {row['keys']:<13}"
+    text = f"d{row['head_dim']:<4}{row['batch']:>3} x {row['keys']:<15}"
     text += " ".join(f"{short(n)} {t:.1f}/{row['us_warm'][n]:.1f}" for n, t in row["us_cold"].items())
     text += f" | {row['gb_per_s_cold']['tessera']} GB/s"
     return text + ("" if row["equal_bytes"] else " OTHER BYTES ALONE")
@@ -258,7 +258,7 @@ def main() -> int:
         if needed > MOST_OF_MEMORY * free:
             reason = f"K and V take {needed >> 30} GiB, the device has {free >> 30} GiB free"
             record["rows"].append({"head_dim": dim, "batch": batch, "keys": keys, "left_out": reason})
-            print(f"d{dim:<4}{batch:>3} x {keys:<13}left out: {reason}")
+            print(f"d{dim:<4}{batch:>3} x {keys:<15}left out: {reason}")
         else:
             fitting.append(cell)
     memory = Memory(max((b * n * HEADS_KV * d for d, b, n, _ in fitting), default=0), getattr(torch, options.dtype))

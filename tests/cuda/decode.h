@@ -69,18 +69,31 @@ inline tessera_fmha_params alone(tessera_fmha_params p, int64_t b) {
   return p;
 }
 
-// Runs device.params on `kernel`, with poison in the outputs and in a workspace of exactly its size. "" or the refusal.
-inline std::string run_on(DeviceProblem& device, const char* kernel, FmhaOutputs* out) {
-  device.params.force_kernel = kernel;
-  if (std::string refusal = device.make_workspace(); !refusal.empty()) return refusal;
+// Runs a call over the memory of the problem on `kernel`, with poison in all the problem's outputs and in a workspace
+// of exactly its size. "" or the refusal.
+inline std::string run_on(DeviceProblem& device, const tessera_fmha_params& call, const char* kernel,
+                          FmhaOutputs* out) {
+  const tessera_fmha_params whole = device.params;
   device.reset_outputs();
-  const Stream stream;
-  tessera_error error{};
-  if (device.enqueue(stream.get(), &error) != TESSERA_OK) return error.text;
-  EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess) << kernel;
+  device.params = call;
+  device.params.force_kernel = kernel;
+  std::string refusal = device.make_workspace();
+  if (refusal.empty()) {
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the stream below does not wait for the copies
+    const Stream stream;
+    tessera_error error{};
+    if (device.enqueue(stream.get(), &error) != TESSERA_OK) refusal = error.text;
+    EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess) << kernel;
+  }
+  device.params = whole;
+  if (!refusal.empty()) return refusal;
   EXPECT_EQ(device.damage(), "") << kernel;
   *out = device.outputs();
   return "";
+}
+
+inline std::string run_on(DeviceProblem& device, const char* kernel, FmhaOutputs* out) {
+  return run_on(device, device.params, kernel, out);
 }
 
 // The rows of the last `tokens` query tokens of every sequence.

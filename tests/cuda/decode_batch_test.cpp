@@ -4,8 +4,10 @@
 #include <cudaTypedefs.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/decode.h"
@@ -14,14 +16,6 @@ namespace tessera::test {
 namespace {
 
 class CudaDecodeBatch : public CudaTest, public testing::WithParamInterface<tessera_dtype> {};
-
-std::vector<RowBytes> rows_of(const FmhaProblem& problem, const FmhaOutputs& out, int64_t sequence) {
-  std::vector<RowBytes> rows;
-  for (int64_t i = 0; i < problem.spec().q_lengths[static_cast<size_t>(sequence)]; ++i) {
-    for (int32_t h = 0; h < problem.spec().heads_q; ++h) rows.push_back(problem.row(out, sequence, i, h));
-  }
-  return rows;
-}
 
 // `count` sequences of ragged lengths, every one with the number of its content.
 FmhaSpec ragged(FmhaSpec spec, int64_t count, int64_t shortest, int64_t longest, uint64_t seed) {
@@ -37,31 +31,48 @@ FmhaSpec ragged(FmhaSpec spec, int64_t count, int64_t shortest, int64_t longest,
   return spec;
 }
 
-// Every row of the batch in a call of its own: with the batch's bound and length array, and with its exact length.
+// Runs the calls one after the other over poisoned outputs; what all of them wrote together.
+FmhaOutputs run_each(const DeviceProblem& device, std::vector<tessera_fmha_params> calls) {
+  size_t most = 0;
+  for (tessera_fmha_params& call : calls) {
+    call.force_kernel = kDecode;
+    size_t bytes = 0;
+    tessera_error error{};
+    EXPECT_EQ(tessera_fmha_workspace_size(&call, 1, &bytes, &error), TESSERA_OK) << error.text;
+    most = std::max(most, bytes);
+  }
+  DeviceArrays arrays;
+  void* const workspace = arrays.place(nullptr, most, true);
+  device.reset_outputs();
+  const Stream stream;
+  const tessera_stream where{nullptr, stream.get()};
+  for (const tessera_fmha_params& call : calls) {
+    tessera_error error{};
+    EXPECT_EQ(tessera_fmha_run(&call, workspace, most, &where, &error), TESSERA_OK) << error.text;
+  }
+  EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+  EXPECT_EQ(arrays.damage(), "");
+  return device.outputs();
+}
+
+// Every sequence of the batch in a call of its own: with the batch's bound and array of lengths, and with its exact
+// length.
 void expect_rows_alone(const FmhaSpec& spec) {
   SCOPED_TRACE(to_text(spec));
   const FmhaProblem problem(spec);
   DeviceProblem device(problem);
-  const tessera_fmha_params all = device.params;
   FmhaOutputs together;
   ASSERT_EQ(run_on(device, kDecode, &together), "");
-  int differing = 0;
-  const auto count = static_cast<int64_t>(spec.q_lengths.size());
-  for (int64_t b = 0; b < count; ++b) {
-    const std::vector<RowBytes> expected = rows_of(problem, together, b);
-    for (const bool exact : {false, true}) {
-      device.params = alone(all, b);
-      if (exact) {
-        device.params.segments[0].seqlen_k = spec.segments[0].lengths[static_cast<size_t>(b)];
-        device.params.segments[0].seqlens_k = nullptr;
-      }
-      FmhaOutputs one;
-      ASSERT_EQ(run_on(device, kDecode, &one), "");
-      if (rows_of(problem, one, b) == expected) continue;
-      EXPECT_LT(++differing, 5) << "sequence " << b << (exact ? " by its exact length" : "") << " is another row alone";
-      if (differing >= 5) return;
-    }
+  std::vector<tessera_fmha_params> bounded;
+  std::vector<tessera_fmha_params> exact;
+  for (size_t b = 0; b < spec.q_lengths.size(); ++b) {
+    bounded.push_back(alone(device.params, static_cast<int64_t>(b)));
+    exact.push_back(bounded.back());
+    exact.back().segments[0].seqlen_k = spec.segments[0].lengths[b];
+    exact.back().segments[0].seqlens_k = nullptr;
   }
+  EXPECT_EQ(first_difference(problem, together, run_each(device, bounded)), "") << "alone, by the batch's bound";
+  EXPECT_EQ(first_difference(problem, together, run_each(device, exact)), "") << "alone, by its exact length";
 }
 
 TEST_P(CudaDecodeBatch, A6_A22_A24_ManyRaggedRowsWithNearlyTiedLogitsEachAlone) {
@@ -87,19 +98,24 @@ TEST_P(CudaDecodeBatch, RaggedRowsOfOtherShapesEachAlone) {
 
 // As batches grow, a cluster, a block of a whole multiprocessor and one of two take a chunk.
 TEST_P(CudaDecodeBatch, BatchesThatOtherKernelsWorkOn) {
-  for (const int64_t keys : {200, 2048, 5000}) {
+  for (const auto& [keys, most] : {std::pair<int64_t, int64_t>{200, 300}, {2048, 150}, {5000, 60}}) {
     FmhaSpec spec = decode_spec(GetParam(), 1, keys);
-    spec.ids = {77};
-    const std::vector<RowBytes> expected = cuda_rows(kDecode, spec, 0);
-    ASSERT_FALSE(expected.empty());
-    for (const int64_t size : {2, 5, 6, 11, 15, 16, 22, 23, 40, 67, 150}) {
-      FmhaSpec crowd = spec;
-      crowd.q_lengths.assign(static_cast<size_t>(size), 1);
-      crowd.segments[0].lengths.assign(static_cast<size_t>(size), keys);
-      for (int64_t b = 1; b < size; ++b) crowd.ids.push_back(static_cast<uint64_t>(b));
-      const auto at = static_cast<size_t>(size / 2);
-      std::swap(crowd.ids[0], crowd.ids[at]);
-      EXPECT_TRUE(cuda_rows(kDecode, crowd, static_cast<int64_t>(at)) == expected) << size << " x " << keys;
+    spec.heads_kv = 1;
+    spec.heads_q = 4;
+    spec.q_lengths.assign(static_cast<size_t>(most), 1);
+    spec.segments[0].lengths.assign(static_cast<size_t>(most), keys);
+    const FmhaProblem problem(spec);
+    DeviceProblem device(problem);
+    FmhaOutputs expected;
+    ASSERT_EQ(run_on(device, kDecode, &expected), "");
+    for (const int64_t size : {1, 2, 5, 10, 11, 30, 31, 44, 45, 132, 133}) {
+      if (size >= most) continue;
+      std::vector<tessera_fmha_params> parts;  // of so many sequences, and a last one of the rest
+      for (int64_t first = 0; first < most; first += size) {
+        parts.push_back(alone(device.params, first));
+        parts.back().batch = std::min(size, most - first);
+      }
+      EXPECT_EQ(first_difference(problem, expected, run_each(device, parts)), "") << size << " x " << keys;
     }
   }
 }
@@ -186,10 +202,13 @@ TEST_P(CudaDecodeBatch, FewerMultiprocessorsMoveNoBit) {
       for (const int32_t dim : {64, 128}) {
         FmhaSpec spec = decode_spec(GetParam(), 1, 1);
         spec.head_dim_qk = spec.head_dim_v = dim;
+        spec.heads_kv = 1;
+        spec.heads_q = 4;
         const FmhaProblem problem(ragged(spec, batch, 1500, 4500, 5));
         DeviceProblem device(problem);
         FmhaOutputs expected;
         ASSERT_EQ(run_on(device, kDecode, &expected), "");
+        device.params.force_kernel = kDecode;
         device.reset_outputs();
         device.fill_workspace(0xff);
         tessera_error error{};

@@ -252,6 +252,8 @@ TEST_P(CudaDecodeWorkspace, IsBoundedByTheFormula) {
             p.num_heads_q = group * p.num_heads_kv;
             p.segments[0].seqlen_k = keys;
             p.segments[0].window_left = window;
+            p.q = p.o = {p.q.data, tokens * p.num_heads_q * 128, p.num_heads_q * int64_t{128}, 128, 1};
+            p.lse_natural_no_sink = {};
             size_t bytes = 0;
             tessera_error error{};
             ASSERT_EQ(tessera_fmha_workspace_size(&p, 1, &bytes, &error), TESSERA_OK) << error.text;

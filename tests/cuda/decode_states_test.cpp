@@ -76,11 +76,9 @@ FmhaOutputs merged(DeviceProblem& device, const std::vector<tessera_fmha_params>
   const tessera_fmha_params whole = device.params;
   const States states(whole, static_cast<int64_t>(calls.size()));
   for (size_t slot = 0; slot < calls.size(); ++slot) {
-    device.params = states.writing(calls[slot], static_cast<int64_t>(slot));
     FmhaOutputs untouched;
-    EXPECT_EQ(run_on(device, kDecode, &untouched), "");
+    EXPECT_EQ(run_on(device, states.writing(calls[slot], static_cast<int64_t>(slot)), kDecode, &untouched), "");
   }
-  device.params = whole;
   device.reset_outputs();
   const Stream stream;
   const tessera_stream where{nullptr, stream.get()};
@@ -172,9 +170,8 @@ TEST_P(CudaDecodeStates, B11_B12_B18_EmptyBranchesAreTheIdentity) {
   DeviceProblem device(problem, {.keep_lengths = true});
   const std::vector<tessera_fmha_params> both = {pass(device.params, 0), pass(device.params, 1)};
   const FmhaOutputs passes = merged(device, both);
-  device.params = both[1];
   FmhaOutputs branch;
-  ASSERT_EQ(run_on(device, kDecode, &branch), "");
+  ASSERT_EQ(run_on(device, both[1], kDecode, &branch), "");
   EXPECT_EQ(first_difference(problem, branch, passes), "");
 }
 
@@ -288,17 +285,17 @@ TEST_P(CudaDecodeSplit, NegativeControl_TwoChunksAreOne) {
 
 TEST_P(CudaDecodeSplit, NegativeControl_OneKeyLessInAWindowOrAtTheEnd) {
   FmhaOutputs out;
-  const tessera_fmha_params whole = device_->params;
-  device_->params.segments[0].seqlen_k = kKeys - 1;
-  ASSERT_EQ(run_on(*device_, kDecode, &out), "");
+  tessera_fmha_params call = device_->params;
+  call.segments[0].seqlen_k = kKeys - 1;
+  ASSERT_EQ(run_on(*device_, call, kDecode, &out), "");
   EXPECT_NE(first_difference(*problem_, whole_, out), "");
+  call = device_->params;
   for (const int64_t window : {1, 127, 2047, 2048, 3000}) {
     FmhaOutputs right;
-    device_->params = whole;
-    device_->params.segments[0].window_left = window;
-    ASSERT_EQ(run_on(*device_, kDecode, &right), "");
-    device_->params.segments[0].window_left = window - 1;
-    ASSERT_EQ(run_on(*device_, kDecode, &out), "");
+    call.segments[0].window_left = window;
+    ASSERT_EQ(run_on(*device_, call, kDecode, &right), "");
+    call.segments[0].window_left = window - 1;
+    ASSERT_EQ(run_on(*device_, call, kDecode, &out), "");
     EXPECT_NE(first_difference(*problem_, right, out), "") << window;
   }
 }
