@@ -4,9 +4,9 @@
     decode.py [--grid full|small] [--head-dims 64,128,256] [--dtype bfloat16] [--cells 1x1024,64x4096,...] [--tokens 1]
               [--pages 1,16,64] [--peers cudnn,fa2,fa3] [--no-ragged] [--repeats 11] [--json FILE]
 
-Microseconds, and GB/s of K and V. 32/8 heads, one query token (--tokens: several, causal; peers then sit out). full: all
-batches by all lengths for head dim 128, the cells of small for the others. Each call is replayed from a CUDA graph
-between two events, after a spin, all runners of a cell interleaved, median. "cold": 256 MiB of other memory are read
+Microseconds, and GB/s of K and V. 32/8 heads, one query token (--tokens: several, causal; peers then sit out). full: 1, 8,
+64, 256 sequences by 128 to 131072 keys. Each call is replayed from a CUDA graph between two events, after a spin, all
+runners of a cell interleaved, median. "cold": 256 MiB of other memory are read
 before the call; "warm": the same call ran just before. `empty` is what this method says of a kernel that does nothing;
 nothing is subtracted from any figure. `read only` loads K and V once and does nothing with them: no attention is faster.
 Pages are shuffled, and only Tessera's. Ragged batches ("linear": 64 lengths evenly from 1 to 32768, "log": evenly in the
@@ -210,8 +210,7 @@ def chosen_cells(options):
     """(head_dim, batch, keys, ragged kind or None) of the run."""
     numbers = [tuple(int(x) for x in cell.split("x")) for cell in options.cells.split(",")] if options.cells else None
     for dim in options.head_dims:
-        whole = options.grid == "full" and (dim == 128 or len(options.head_dims) == 1)
-        pairs = numbers or ([(b, n) for b in BATCHES for n in LENGTHS] if whole else SMALL)
+        pairs = numbers or ([(b, n) for b in BATCHES for n in LENGTHS] if options.grid == "full" else SMALL)
         yield from ((dim, batch, keys, None) for batch, keys in pairs)
         if not options.no_ragged:
             yield from ((dim, SEQUENCES, LONGEST, kind) for kind in RAGGED)
@@ -229,7 +228,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [int(x) for x in text.split(",") if x]  # noqa: E731
     parser.add_argument("--grid", default="full", choices=["full", "small"])
-    parser.add_argument("--head-dims", type=numbers, default=[128, 64, 256])
+    parser.add_argument("--head-dims", type=numbers, default=[64, 128, 256])
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16"])
     parser.add_argument("--tokens", type=int, default=1)
     parser.add_argument("--cells", help="these, batch x keys, instead of the grid's")

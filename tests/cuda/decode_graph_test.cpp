@@ -236,35 +236,45 @@ TEST_P(CudaDecodeWorkspace, TooLittleOrMisalignedIsRefusedAndNothingWritten) {
   EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
-// What the README of the kernel says: a state of a tile of rows per chunk, and counters.
+// The formula in section 6 of the kernel's README: a state of a tile of rows per chunk, and counters.
+int64_t most_scratch_bytes(const tessera_fmha_params& p) {
+  const int64_t rows_of_head = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);
+  const int64_t tile = rows_of_head <= 8 ? 8 : 16;
+  const int64_t rows = p.batch * p.num_heads_kv * ((rows_of_head + tile - 1) / tile * tile);
+  const tessera_kv_segment& s = p.segments[0];
+  int64_t chunks = std::max<int64_t>(1, (s.seqlen_k + kChunkKeys - 1) / kChunkKeys);
+  if (s.window_left >= 0) chunks = std::min(chunks, s.window_left / kChunkKeys + 3);
+  return rows * (chunks * p.head_dim_v * 4 * 9 / 8 + 16) + 64;
+}
+
 TEST_P(CudaDecodeWorkspace, IsBoundedByTheFormula) {
   const FmhaProblem problem(decode_spec(GetParam(), 1, 64));
-  DeviceProblem device(problem);
+  const DeviceProblem device(problem);
   for (const int64_t batch : {1, 3, 64, 256}) {
     for (const int64_t keys : {0, 1, 2048, 2049, 32768, 1000000}) {
       for (const int64_t tokens : {1, 2, 7, 16}) {
         for (const int32_t group : {1, 4, 8, 64}) {
           for (const int64_t window : {-1, 127, 4000}) {
-            tessera_fmha_params p = device.params;
-            p.force_kernel = kDecode;
-            p.batch = batch;
-            p.seqlen_q = tokens;
-            p.num_heads_q = group * p.num_heads_kv;
-            p.segments[0].seqlen_k = keys;
-            p.segments[0].window_left = window;
-            p.q = p.o = {p.q.data, tokens * p.num_heads_q * 128, p.num_heads_q * int64_t{128}, 128, 1};
-            p.lse_natural_no_sink = {};
-            size_t bytes = 0;
-            tessera_error error{};
-            ASSERT_EQ(tessera_fmha_workspace_size(&p, 1, &bytes, &error), TESSERA_OK) << error.text;
-            const int64_t rows = (tokens * group + 7) / 8 * 8 + (tokens * group > 8 ? 8 : 0);
-            int64_t chunks = std::max<int64_t>(1, (keys + kChunkKeys - 1) / kChunkKeys);
-            if (window >= 0) chunks = std::min(chunks, window / kChunkKeys + 3);
-            // Per row a state of 128 outputs, maxima and sums in pieces of 8 rows and 16 columns: 576 bytes of 512.
-            const int64_t states = batch * p.num_heads_kv * chunks * rows * 128 * 4 * 9 / 8;
-            const int64_t counters = batch * p.num_heads_kv * rows * 8;
-            EXPECT_LE(static_cast<int64_t>(bytes), states + counters + 64)
-                << batch << " x " << keys << ", " << tokens << " tokens, group " << group << ", window " << window;
+            for (const int32_t dim : {64, 128, 256}) {
+              tessera_fmha_params p = device.params;
+              p.force_kernel = kDecode;
+              p.batch = batch;
+              p.seqlen_q = tokens;
+              p.num_heads_q = group * p.num_heads_kv;
+              p.head_dim_qk = p.head_dim_v = dim;
+              p.q = p.o = {p.q.data, tokens * p.num_heads_q * dim, p.num_heads_q * dim, dim, 1};
+              p.lse_natural_no_sink = {};
+              tessera_kv_segment& s = p.segments[0];
+              s.k = s.v = {s.k.data, keys * p.num_heads_kv * dim, p.num_heads_kv * dim, dim, 1};
+              s.seqlen_k = keys;
+              s.window_left = window;
+              size_t bytes = 0;
+              tessera_error error{};
+              ASSERT_EQ(tessera_fmha_workspace_size(&p, 1, &bytes, &error), TESSERA_OK) << error.text;
+              EXPECT_LE(static_cast<int64_t>(bytes), most_scratch_bytes(p))
+                  << batch << " x " << keys << ", " << tokens << " tokens, group " << group << ", window " << window
+                  << ", head dim " << dim;
+            }
           }
         }
       }
