@@ -1,11 +1,14 @@
 // Every decode kernel of the build under every split of the work gives the bytes of the one that the registry chooses:
 // a cluster per chunk, blocks of a whole or half a multiprocessor, one block for everything up to a block per chunk.
+// And kernels in which a number of the split is wrong do not.
 #include <fmt/format.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cuda/decode.h"
+#include "cuda/decode_broken.h"
 #include "kernels/sm90/fmha_decode/table.h"
 
 namespace tessera::test {
@@ -103,6 +106,53 @@ TEST_P(CudaDecodePlan, RaggedSequencesInPagesWithWindowsAndSinks) {
     spec.segments[0].window_left = 2500;
     expect_every_plan(spec);
   }
+}
+
+// ---- the negative control: kernels with a wrong number
+
+// How many of the kernels give other bytes than the registry's.
+int count_different(const FmhaSpec& spec, std::span<const sm90::DecodeEntry> kernels) {
+  const FmhaProblem problem(spec);
+  DeviceProblem device(problem);
+  FmhaOutputs expected;
+  EXPECT_EQ(run_on(device, kDecode, &expected), "");
+  sm90::DecodeProblem plan = problem_of(device.params);
+  int different = 0;
+  for (const sm90::DecodeEntry& entry : kernels) {
+    DeviceArrays scratch;
+    plan.scratch = scratch.place(nullptr, sm90::decode_scratch_bytes(entry, plan), true);
+    device.reset_outputs();
+    const Status status = sm90::run_decode(entry, plan, 0, nullptr);
+    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    different += first_difference(problem, expected, device.outputs()).empty() ? 0 : 1;
+  }
+  return different;
+}
+
+using CudaDecodeBroken = CudaTest;
+
+FmhaSpec narrow(int64_t keys) {
+  FmhaSpec spec = decode_spec(TESSERA_BF16, 1, keys);
+  spec.head_dim_qk = spec.head_dim_v = 64;
+  spec.o_dtype = TESSERA_F32;
+  return spec;
+}
+
+TEST_F(CudaDecodeBroken, NegativeControl_ChunksThatEndAGranuleEarly) {
+  const std::span<const sm90::DecodeEntry> kernels = decode_with_short_chunks();
+  ASSERT_EQ(kernels.size(), 2U);
+  EXPECT_EQ(count_different(narrow(1900), kernels), 0) << "one chunk of either length";
+  EXPECT_EQ(count_different(narrow(2100), kernels), 2);
+  EXPECT_EQ(count_different(narrow(5700), kernels), 2);
+}
+
+TEST_F(CudaDecodeBroken, NegativeControl_SuperchunksOfFourChunks) {
+  const std::span<const sm90::DecodeEntry> kernels = decode_with_short_superchunks();
+  ASSERT_EQ(kernels.size(), 2U);
+  EXPECT_EQ(count_different(narrow(5 * 2048), kernels), 0) << "a chunk chained alone is chained the same way";
+  EXPECT_EQ(count_different(narrow(5 * 2048 + 100), kernels), 2);
+  EXPECT_EQ(count_different(narrow(20 * 2048), kernels), 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, CudaDecodePlan, testing::Values(TESSERA_F16, TESSERA_BF16), dtype_name);
