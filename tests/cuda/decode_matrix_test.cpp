@@ -121,6 +121,34 @@ TEST_P(CudaDecodeMatrix, PagesOfAnySize) {
   }
 }
 
+// V in a pool whose rows lie further apart than K's, and its pages further than its rows say.
+TEST_P(CudaDecodeMatrix, PoolsWithStridesOfTheirOwn) {
+  FmhaSpec spec = prefill_spec(GetParam(), 2, 2100);
+  spec.segments[0].layout = KvLayout::kPaged;
+  const FmhaProblem problem(spec);
+  DeviceProblem device(problem);
+  FmhaOutputs expected;
+  ASSERT_EQ(run_on(device, tail_of(device.params, 2), kDecode, &expected), "");
+  tessera_fmha_params call = tail_of(device.params, 2);
+  tessera_kv_segment& s = call.segments[0];
+  const int64_t row = 128 + 24;
+  const int64_t page = (s.page_size * spec.heads_kv + 1) * row;
+  void* pool = nullptr;
+  const auto bytes = static_cast<size_t>(s.num_pages * page) * 2;
+  ASSERT_EQ(cudaMalloc(&pool, bytes), cudaSuccess);
+  ASSERT_EQ(cudaMemset(pool, 0xff, bytes), cudaSuccess);
+  for (int64_t i = 0; i < s.num_pages; ++i) {
+    ASSERT_EQ(cudaMemcpy2D(step(pool, i * page, false), row * 2, step(s.v.data, i * s.v.stride_batch, false), 256, 256,
+                           static_cast<size_t>(s.page_size * spec.heads_kv), cudaMemcpyDeviceToDevice),
+              cudaSuccess);
+  }
+  s.v = {pool, page, spec.heads_kv * row, row, 1};
+  FmhaOutputs out;
+  EXPECT_EQ(run_on(device, call, kDecode, &out), "");
+  EXPECT_EQ(first_difference(problem, expected, out), "");
+  EXPECT_EQ(cudaFree(pool), cudaSuccess);
+}
+
 TEST_P(CudaDecodeMatrix, WindowsThatBeginAnywhere) {
   for (const int64_t window : {0, 1, 63, 127, 128, 129, 2046, 2047, 2048, 2049, 4095, 5000}) {
     for (const int64_t tokens : {1, 4}) {
