@@ -12,7 +12,7 @@ namespace tessera::test {
 namespace {
 
 // Rows times keys up to which the oracle, on the CPU, joins in.
-constexpr int64_t kOracleWork = 80000;
+constexpr int64_t kOracleWork = 300000;
 
 class CudaDecodeMatrix : public CudaTest, public testing::WithParamInterface<tessera_dtype> {
  protected:

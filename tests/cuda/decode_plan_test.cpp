@@ -58,6 +58,7 @@ class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tesse
     int plans = 0;
     for (const auto& file : sm90::kDecodeFiles) {
       for (const sm90::DecodeEntry& entry : file()) {
+        if (entry.bf16 != (spec.dtype == TESSERA_BF16)) continue;
         // Kernels for modified scores take problems without any, too.
         if (!sm90::is_for(entry, plan) && (!entry.modified || entry.head_dim != spec.head_dim_qk)) continue;
         DeviceArrays scratch;
