@@ -116,12 +116,12 @@ std::string explain_sm90_decode(const tessera_fmha_params& p) {
       "variant: {}\n"
       "instructions: cp.async by rows, mma m16n8k16\n"
       "head dims: {} of Q and K, {} of V and O{}\n"
-      "units: a chunk of {} keys of one sequence and K/V head, {} of its {} query rows\n"
+      "units: a chunk of {} keys of one sequence and K/V head, {} of its {} query rows, in granules of {} keys\n"
       "blocks per unit: {}{}\n"
       "chain of chunks: by {}\n",
-      entry->name, entry->head_dim, entry->value_dim,
-      entry->modified ? "; softcap, ALiBi and custom bits on every score" : "", kChunkKeys, entry->rows, rows,
-      entry->cluster, entry->cluster == 1 ? "" : ", which split scores by granules of keys and outputs by columns",
+      entry->name, entry->head_dim, entry->value_dim, entry->modified ? "; softcap, ALiBi and custom bits" : "",
+      kChunkKeys, entry->rows, rows, sm90::granule_keys(entry->head_dim), entry->cluster,
+      entry->cluster == 1 ? "" : ", which split scores by granules of keys and outputs by columns",
       entry->cluster == 1 ? "a second kernel" : "whoever finishes last");
 }
 
