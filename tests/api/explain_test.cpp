@@ -80,6 +80,26 @@ TEST(Explain, CudaKernelsTellTheirTilesAndSharedMemory) {
   }
 }
 
+TEST(Explain, DecodeKernelsTellTheirHeadDimsAndWhatTheyChange) {
+  Problem problem(TESSERA_DEVICE_CUDA, 128);
+  problem.p.seqlen_q = 4;
+  problem.p.force_kernel = "sm90_fmha_decode";
+  const std::string plain = problem.explain();
+  EXPECT_TRUE(has(plain, "head dims: 128 of Q and K, 128 of V and O\n")) << plain;
+  EXPECT_TRUE(has(plain, "granules of 128 keys")) << plain;
+  problem.p.segments[0].mask = {reinterpret_cast<const uint8_t*>(problem.memory), 4, 0, 1, 4};
+  const std::string masked = problem.explain();
+  EXPECT_TRUE(has(masked, "hd128_bf16_r16_modified")) << masked;
+  EXPECT_TRUE(has(masked, "; softcap, ALiBi and custom bits\n")) << masked;
+  problem.p.segments[0].mask = {};
+  problem.p.head_dim_qk = 192;
+  const std::string two = problem.explain();
+  EXPECT_TRUE(has(two, "head dims: 192 of Q and K, 128 of V and O\n")) << two;
+  EXPECT_TRUE(has(two, "granules of 64 keys")) << two;
+  problem.p.head_dim_v = 100;
+  EXPECT_TRUE(has(problem.explain(), "head_dim_qk, head_dim_v: got one that is no multiple of 8")) << problem.explain();
+}
+
 TEST(Explain, RaggedKernelsTellTheirOwnRoles) {
   Problem problem(TESSERA_DEVICE_CUDA, 128);
   for (const bool ragged : {false, true}) {
