@@ -234,7 +234,7 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
 
   // K of a granule may go. Ordinary kernels: the leader says so for its warpgroup, when wgmma is done with K in all
-  // warps. Ragged ones: every warp for itself, because its lanes have read the stage's absent word as well.
+  // warps. Ragged ones: every warp for itself, because its first lane has read the absent word as well.
   __device__ __forceinline__ void release_keys_by_leader(const Position& at) const {
     if constexpr (!kSchedule.ragged) {
       k_ring().release(at);
@@ -242,7 +242,6 @@ struct PrefillGranules : PrefillCommon<Tag> {
   }
   __device__ __forceinline__ void release_keys_by_warps(const Position& at) const {
     if constexpr (kSchedule.ragged) {
-      __syncwarp();
       if (thread() % 32 == 0) {
         k_ring().release(at);
       }

@@ -52,8 +52,10 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     kind |= j + 1 == walk.end ? kLast : 0U;
     return uniform(kind);
   }
+  // The first lane's answer is its warp's: it alone reads the word, and it is who lets K, and the word, go.
   __device__ __forceinline__ uint32_t absent_boxes(const Position& at) const {
-    return args.ragged.page_table == nullptr ? 0U : static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
+    const bool reads = args.ragged.page_table != nullptr && thread() % 32 == 0;
+    return reads ? static_cast<uint32_t>(load_shared(Base::absent_word(at.stage()))) : 0U;
   }
   __device__ __forceinline__ LateChunk late_chunk(int warpgroup, int index, const Position& at) const {
     return {index, uniform(slot_of(at).walk(warpgroup).first) / kChunkTiles};

@@ -201,7 +201,7 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
       fresh = false;
       at.advance();
       ++j;
-      const bool absent = kPaged && load_shared(Base::absent_word(at.stage())) != 0;
+      const bool absent = kPaged && Base::absent_boxes(at) != 0;
       if (!Base::weigh_plain(f, warpgroup, at, descriptor, absent)) {
         return false;
       }
