@@ -424,6 +424,14 @@ TEST_P(DecodeBytes, SequencesWithoutKeys) {
   check({{4, 1, 1, false, Values::kNormal, {0, 5, 0}}, {4, 1, 2, true, Values::kNormal, {1, 0, 300}}});
 }
 
+// Few launches that reach every role and the chain of chunks: what tools/gpu_check gives to the memory checkers.
+TEST_P(DecodeBytes, FewLaunches) {
+  const Case c{4, 2, 2, true, Values::kNormal, {130, 0, 2100}};
+  for (const int64_t page_size : {0, 16}) {
+    expect_oracle_bytes(c, GetParam(), 0, page_size);
+  }
+}
+
 TEST_P(DecodeBytes, AnyGridAndManySequences) {
   std::vector<int32_t> lengths(70);
   std::mt19937 random(5);

@@ -25,8 +25,9 @@ __global__ void __launch_bounds__(kAloneThreads, AloneLayout<Tag>::kResident)
     barrier_init(smem + Layout::kEmpty + 8 * threadIdx.x, kAloneWarps);
   }
   if (threadIdx.x < 2) {
-    barrier_init(smem + Layout::kSlotFull + 8 * threadIdx.x, kAloneWarps);
-    barrier_init(smem + Layout::kSlotEmpty + 8 * threadIdx.x, kAloneWarps);
+    // Every lane arrives for the words that it has stored or read itself.
+    barrier_init(smem + Layout::kSlotFull + 8 * threadIdx.x, 32 * kAloneWarps);
+    barrier_init(smem + Layout::kSlotEmpty + 8 * threadIdx.x, 32 * kAloneWarps);
   }
   fetch_arguments(args);
   launch_dependents();

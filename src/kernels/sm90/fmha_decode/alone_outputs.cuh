@@ -101,10 +101,7 @@ class AloneOutputs {
     }
     add_outputs(a);
     add_sums(a);
-    __syncwarp();
-    if (lane_ == 0) {
-      barrier_arrive(smem_ + Layout::kSlotEmpty + 8 * slot_.stage);
-    }
+    barrier_arrive(smem_ + Layout::kSlotEmpty + 8 * slot_.stage);
     slot_.advance();
   }
   __device__ __forceinline__ uint32_t slot() const {

@@ -350,10 +350,7 @@ class AloneScores {
         store_pair(rows + Layout::kMaximum, {m_[2 * i], m_[2 * i + 1]});
       }
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
-    }
+    barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
     slot_.advance();
   }
 

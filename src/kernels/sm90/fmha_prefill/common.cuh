@@ -91,7 +91,7 @@ struct PrefillCommon {
     for (int w = 0; w < kConsumers; ++w) {
       q_ring(w).init(1, 1);
     }
-    k_ring().init(kSchedule.stages, kConsumers);
+    k_ring().init(kSchedule.stages, kSchedule.ragged ? kWarpgroupWarps * kConsumers : kConsumers);
     v_ring().init(kSchedule.stages, kConsumers);
     // The consumers and the threads that feed their Q; of ragged kernels also the warps of K and V and the cleaner,
     // which at head dim 256 feeds V as well.

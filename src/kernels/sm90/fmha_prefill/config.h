@@ -42,6 +42,7 @@ struct PrefillSchedule {
 
 inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupWarps = kWarpgroupThreads / 32;
 inline constexpr int kSharedLimitBytes = 232448;  // 227 KiB per block on sm_90
 inline constexpr int kElementBytes = 2;
 inline constexpr int kTileSlotBytes = 32;  // a QueryTile (common.cuh) on its way to the consumers

@@ -309,8 +309,9 @@ struct PrefillWideConsumer : PrefillGranules<Tag> {
   }
   // The granule at `at` has its weights.
   __device__ __forceinline__ void end_granule(Fragments& f, int warpgroup, bool leader, const Position& at) const {
+    Base::release_keys_by_warps(at);
     if (leader) {
-      k_ring().release(at);
+      Base::release_keys_by_leader(at);
     }
     stamp<Tag>(*this, warpgroup, Event::kWeightsDone);
     complete_output(f, leader, at);

@@ -233,6 +233,20 @@ struct PrefillGranules : PrefillCommon<Tag> {
     return true;
   }
 
+  // K of a granule may go. Ordinary kernels: the leader says so for its warpgroup, when wgmma is done with K in all
+  // warps. Ragged ones: every warp for itself, because its first lane has read the absent word as well.
+  __device__ __forceinline__ void release_keys_by_leader(const Position& at) const {
+    if constexpr (!kSchedule.ragged) {
+      k_ring().release(at);
+    }
+  }
+  __device__ __forceinline__ void release_keys_by_warps(const Position& at) const {
+    if constexpr (kSchedule.ragged) {
+      if (thread() % 32 == 0) {
+        k_ring().release(at);
+      }
+    }
+  }
   // One thread, no further S of this tile: its Q may be replaced by the next one's.
   __device__ __forceinline__ void release_query(int warpgroup) const {
     q_ring(warpgroup).release(RingPosition<1>{});
@@ -253,8 +267,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
     issue_output<Keys>(f, descriptor, fresh);
     descriptor = next_descriptor(descriptor, at);
     stamp<Tag>(*this, warpgroup, Event::kOutputIssued);
+    release_keys_by_warps(at);
     if (leader) {
-      k_ring().release(at);
+      release_keys_by_leader(at);
       if (kEarlyQuery && last) {
         release_query(warpgroup);
       }
@@ -378,8 +393,9 @@ struct PrefillGranules : PrefillCommon<Tag> {
       v_ring().wait_full(at);
       // A warp that has not seen the stages full must not meet them full once more.
       named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
+      release_keys_by_warps(at);
       if (thread() == 0) {
-        k_ring().release(at);
+        release_keys_by_leader(at);
         v_ring().release(at);
       }
     }

@@ -43,7 +43,7 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   // Of granule j, whose K is in stage `at`.
   __device__ __forceinline__ uint32_t kind_of(int warpgroup, int j, const Position& at) const {
     const RaggedWalk walk = slot_of(at).walk(warpgroup);
-    const uint32_t absent = met_absent_boxes(warpgroup, at);
+    const uint32_t absent = absent_boxes(at);
     uint32_t kind = kSchedule.modifiers ? kChanged : 0U;
     kind |= j == walk.first || j % kChunkTiles == 0 ? kFresh : 0U;
     kind |= j >= walk.open_end ? kEnds : 0U;
@@ -52,18 +52,10 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
     kind |= j + 1 == walk.end ? kLast : 0U;
     return uniform(kind);
   }
+  // The first lane's answer is its warp's: it alone reads the word, and it is who lets K, and the word, go.
   __device__ __forceinline__ uint32_t absent_boxes(const Position& at) const {
-    return args.ragged.page_table == nullptr ? 0U : static_cast<uint32_t>(load_shared(Base::absent_word(at.stage())));
-  }
-  // All threads have read the word before any of them goes on: one that lets K go lets the producer write it anew, and
-  // a granule that is weighed exactly has no vote.
-  __device__ __forceinline__ uint32_t met_absent_boxes(int warpgroup, const Position& at) const {
-    if (args.ragged.page_table == nullptr) {
-      return 0;
-    }
-    const uint32_t absent = absent_boxes(at);
-    named_barrier_sync(kOwnBarrier + warpgroup, kWarpgroupThreads);
-    return absent;
+    const bool reads = args.ragged.page_table != nullptr && thread() % 32 == 0;
+    return reads ? static_cast<uint32_t>(load_shared(Base::absent_word(at.stage()))) : 0U;
   }
   __device__ __forceinline__ LateChunk late_chunk(int warpgroup, int index, const Position& at) const {
     return {index, uniform(slot_of(at).walk(warpgroup).first) / kChunkTiles};
@@ -141,11 +133,9 @@ struct RaggedConsumer : OrdinaryConsumer<Tag> {
   __device__ __forceinline__ void multiply(Fragments& f, int warpgroup, uint32_t kind, const Position& at) const {
     const bool leader = thread() == 0;
     start_output(f, warpgroup, kind, at);
-    if (leader) {
-      k_ring().release(at);
-      if ((kind & kLast) != 0) {
-        release_query(warpgroup);
-      }
+    Base::release_keys_by_warps(at);
+    if (leader && (kind & kLast) != 0) {
+      release_query(warpgroup);
     }
     if ((kind & kLast) == 0) {
       k_ring().wait_full(at.next());  // producer: K_{j+1}

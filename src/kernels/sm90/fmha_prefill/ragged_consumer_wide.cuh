@@ -38,9 +38,7 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
       }
       Base::weigh_exactly(f, rescale);
       release_query(warpgroup, kind, leader);
-      if (leader) {
-        k_ring().release(at);
-      }
+      Base::release_keys_by_warps(at);
       round_weights<kElement>(f.s, f.p);
 #pragma unroll 1
       while (true) {
@@ -49,8 +47,8 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
           const int end = plain_end(warpgroup, j, at);
 #pragma unroll 1
           while (j + 1 < end) {
-            k_ring().wait_full(at.next());                               // producer: K_{j+1}
-            const uint32_t absent_next = Base::absent_boxes(at.next());  // before K is let go: the vote is between
+            k_ring().wait_full(at.next());  // producer: K_{j+1}
+            const uint32_t absent_next = Base::absent_boxes(at.next());
             start_both(f, warpgroup, kind, at);
             const uint32_t absent = uniform(absent_next);
             ++j;

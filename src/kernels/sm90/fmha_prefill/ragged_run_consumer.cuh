@@ -37,7 +37,7 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
     return kind;
   }
   __device__ __forceinline__ uint32_t absent_kind(int warpgroup, const Position& at) const {
-    const uint32_t absent = Base::met_absent_boxes(warpgroup, at);
+    const uint32_t absent = Base::absent_boxes(at);
     return absent != 0 ? kAbsent | absent << kAbsentShift : 0U;
   }
   // kind_of() but for absent keys, and how many granules follow that are neither masked nor the first ones of their
@@ -103,11 +103,9 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
                                            uint32_t& next) const {
     const bool leader = thread() == 0;
     Base::start_output(f, warpgroup, kind, at);
-    if (leader) {
-      k_ring().release(at);
-      if ((kind & kLast) != 0) {
-        release_query(warpgroup);
-      }
+    Base::release_keys_by_warps(at);
+    if (leader && (kind & kLast) != 0) {
+      release_query(warpgroup);
     }
     if ((kind & kLast) == 0) {
       next = uniform(run_from(warpgroup, j + 1, at));
@@ -203,7 +201,7 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
       fresh = false;
       at.advance();
       ++j;
-      const bool absent = kPaged && load_shared(Base::absent_word(at.stage())) != 0;
+      const bool absent = kPaged && Base::absent_boxes(at) != 0;
       if (!Base::weigh_plain(f, warpgroup, at, descriptor, absent)) {
         return false;
       }
