@@ -32,7 +32,7 @@ def between_events(runs, repeats, before):
         events = []
         for run in runs:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(300_000)
+            torch.cuda._sleep(500_000)
             before(run)
             begin.record()
             run()
