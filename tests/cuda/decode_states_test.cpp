@@ -112,6 +112,7 @@ class CudaDecodeStates : public CudaTest, public testing::WithParamInterface<tes
     }
     EXPECT_GE(together, 1) << "no kernel takes the segments together";
     std::vector<tessera_fmha_params> passes;
+    passes.reserve(static_cast<size_t>(device.params.num_segments));
     for (int32_t i = 0; i < device.params.num_segments; ++i) passes.push_back(pass(device.params, i));
     EXPECT_EQ(first_difference(problem, expected, merged(device, passes)), "") << "passes, merged";
   }
