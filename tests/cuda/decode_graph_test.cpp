@@ -44,7 +44,7 @@ class Graph {
     std::vector<cudaGraphNode_t> nodes(count);
     ASSERT_EQ(cudaGraphGetNodes(graph_, nodes.data(), &count), cudaSuccess);
     EXPECT_GE(count, 1U);
-    for (const cudaGraphNode_t node : nodes) {
+    for (cudaGraphNode_t node : nodes) {
       cudaGraphNodeType type{};
       ASSERT_EQ(cudaGraphNodeGetType(node, &type), cudaSuccess);
       EXPECT_EQ(type, cudaGraphNodeTypeKernel);
