@@ -14,7 +14,7 @@
 namespace tessera::sm90 {
 
 template <class Tag>
-__global__ void __launch_bounds__(kAloneThreads, AloneLayout<Tag>::kResident)
+__global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::kResident)
     fmha_decode_alone_sm90(const __grid_constant__ DecodeArguments args) {
   using Layout = AloneLayout<Tag>;
   extern __shared__ __align__(1024) uint8_t alone_shared[];
@@ -27,6 +27,7 @@ __global__ void __launch_bounds__(kAloneThreads, AloneLayout<Tag>::kResident)
   if (threadIdx.x < 2) {
     barrier_init(smem + Layout::kSlotFull + 8 * threadIdx.x, kAloneWarps);
     barrier_init(smem + Layout::kSlotEmpty + 8 * threadIdx.x, kAloneWarps);
+    barrier_init(smem + Layout::kRunningFull + 8 * threadIdx.x, kAloneWarps);
   }
   fetch_arguments(args);
   launch_dependents();
@@ -34,9 +35,9 @@ __global__ void __launch_bounds__(kAloneThreads, AloneLayout<Tag>::kResident)
   if (warp < kAloneCopyWarps) {
     AloneCopy<Tag>(args, smem, static_cast<int>(threadIdx.x)).run();
   } else if (warp < kAloneCopyWarps + kAloneWarps) {
-    AloneScores<Tag>(args, smem, warp - kAloneCopyWarps).run();
+    AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
   } else {
-    AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
+    AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
   }
 }
 

@@ -21,6 +21,9 @@ class AloneCopy {
   static constexpr int kStep = 32 * kAloneCopyWarps / kPieces;   // rows that all threads copy at once
   static constexpr int kRowsAtOnce = 32 / kPieces;               // by a warp
   static constexpr int kStageRows = Layout::kStageKeys / kStep;  // of a stage, per thread
+  static constexpr int kWarpRows = kStageRows * kRowsAtOnce;     // and per warp
+  static constexpr int kAhead = 7;                               // granules
+  static_assert(kWarpRows * Layout::kGranuleStages <= 32, "lanes: allowed one per row of a granule");
 
   // Rows of K or V in shared memory.
   template <bool kValues>
@@ -68,9 +71,7 @@ class AloneCopy {
       if (first >= unit.seen && first + Layout::kGranule <= unit.keys && Rows::dims(args_) == Rows::kDims) {
         copy_whole<Rows>(data + unit.batch * strides.batch, strides.token, first);
       } else {
-        int found[Layout::kGranuleStages];
-        look_up(pages, first, found);
-        copy_found<Rows>(pages, data, strides, first, found);
+        copy_found<Rows>(pages, data, strides, first, pages.of(first + own_row()));
       }
     };
     if (keys.begin < keys.end) {
@@ -104,58 +105,54 @@ class AloneCopy {
     }
   }
 
-  // The warp's rows of a granule are looked up one per lane, K's and V's at once; the table's answer for a granule
-  // comes while the rows of the one before are asked for.
+  // The warp's rows of a granule are looked up one per lane, for K and V at once, and kAhead granules before the rows
+  // are asked for: an answer of the table takes as long as a granule.
   __device__ __forceinline__ void copy_pages(const uint16_t* k, const uint16_t* v, const Unit& unit,
                                              const UnitKeys<Tag>& keys) {
     const Pages pages(args_, unit);
-    constexpr int kNumber = Layout::kGranuleStages;
-    int found[kNumber];
-    int next[kNumber];
-    look_up(pages, keys.begin, found);
-    look_up(pages, keys.begin + Layout::kGranule, next);
+    int found[kAhead];  // of the granule whose V is next, and those behind it
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      found[i] = pages.of(keys.begin + i * Layout::kGranule + own_row());
+    }
     if (keys.begin < keys.end) {
-      copy_found<KeyRows>(pages, k, args_.k_strides, keys.begin, found);
+      copy_found<KeyRows>(pages, k, args_.k_strides, keys.begin, found[0]);
     }
 #pragma unroll 1
     for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-      int after[kNumber];
-      look_up(pages, first + 2 * Layout::kGranule, after);
+      const int after = pages.of(first + kAhead * Layout::kGranule + own_row());
       if (first + Layout::kGranule < keys.end) {
-        copy_found<KeyRows>(pages, k, args_.k_strides, first + Layout::kGranule, next);
+        copy_found<KeyRows>(pages, k, args_.k_strides, first + Layout::kGranule, found[1]);
       }
-      copy_found<ValueRows>(pages, v, args_.v_strides, first, found);
+      copy_found<ValueRows>(pages, v, args_.v_strides, first, found[0]);
 #pragma unroll
-      for (int stage = 0; stage < kNumber; ++stage) {
-        found[stage] = next[stage];
-        next[stage] = after[stage];
+      for (int i = 0; i + 1 < kAhead; ++i) {
+        found[i] = found[i + 1];
       }
+      found[kAhead - 1] = after;
     }
   }
 
-  // Of a stage, the row that the lane looks up.
+  // Of a granule, the row that the lane looks up: the warp's rows of the first stage, then those of the second one.
   __device__ __forceinline__ int own_row() const {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    return row_ - lane / kPieces + kStep * (lane / kRowsAtOnce) + lane % kRowsAtOnce;
+    const int index = lane % kWarpRows;
+    return row_ - lane / kPieces + lane / kWarpRows % Layout::kGranuleStages * Layout::kStageKeys +
+           kStep * (index / kRowsAtOnce) + index % kRowsAtOnce;
   }
-  __device__ __forceinline__ void look_up(const Pages& pages, int first, int (&to)[Layout::kGranuleStages]) const {
-#pragma unroll
-    for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
-      to[stage] = own_row() < Layout::kStageKeys ? pages.of(first + stage * Layout::kStageKeys + own_row()) : -1;
-    }
-  }
+  // `found` is the page of the lane's own row.
   template <class Rows>
   __device__ __forceinline__ void copy_found(const Pages& pages, const uint16_t* data, const DecodeStrides& strides,
-                                             int first, const int (&found)[Layout::kGranuleStages]) {
+                                             int first, int found) {
+    const int64_t mine = pages.offset(first + own_row(), found, strides);
+    const uint32_t there = __ballot_sync(kAllLanes, found >= 0);
 #pragma unroll
     for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
-      const int64_t mine = pages.offset(first + stage * Layout::kStageKeys + own_row(), found[stage], strides);
-      const uint32_t there = __ballot_sync(kAllLanes, found[stage] >= 0);
       const uint32_t to = next_stage<Rows>();
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < kStageRows; ++i) {
-        const int lane = kRowsAtOnce * i + static_cast<int>(threadIdx.x % 32) / kPieces;
+        const int lane = stage * kWarpRows + kRowsAtOnce * i + static_cast<int>(threadIdx.x % 32) / kPieces;
         const uint16_t* const row = data + __shfl_sync(kAllLanes, mine, lane);
 #pragma unroll
         for (int strip = 0; strip < Rows::kStrips; ++strip) {

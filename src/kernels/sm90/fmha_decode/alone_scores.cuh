@@ -24,7 +24,8 @@
 
 namespace tessera::sm90 {
 
-inline constexpr uint32_t kAloneBarrier = 1;  // named barrier of the warps that score
+// Named barriers: of all warps that score, and behind it one per group of them.
+inline constexpr uint32_t kAloneBarrier = 1;
 
 template <class Tag>
 class AloneScores {
@@ -32,13 +33,19 @@ class AloneScores {
   static constexpr int kRows = Layout::kRows;
   static constexpr int kEights = Layout::kEights;
   static constexpr int kTiles = Layout::kTiles;
+  static constexpr int kGroups = Layout::kGroups;
   static constexpr bool kBf16 = Tag::kBf16;
   static constexpr bool kModified = Tag::kModified;
   static constexpr int kPieces = Layout::kHeadDim / 8;
 
  public:
+  // `warp` of those that score.
   __device__ __forceinline__ AloneScores(const DecodeArguments& args, uint32_t smem, int warp)
-      : args_(args), smem_(smem), warp_(warp), lane_(static_cast<int>(threadIdx.x % 32)) {
+      : args_(args),
+        smem_(smem),
+        warp_(warp % kAloneWarps),
+        group_(static_cast<uint32_t>(warp / kAloneWarps)),
+        lane_(static_cast<int>(threadIdx.x % 32)) {
     e_ = lane_ / 4;
     q_ = lane_ % 4;
   }
@@ -56,21 +63,18 @@ class AloneScores {
       begin(unit);
 #pragma unroll 1
       for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-        float s[kTiles][kEights][4];
-        multiply(s, pages, first);
-        float a[2 * kEights];
-        float offset[2 * kEights];
-        maxima(s, a, offset);
-        barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_.stage, slot_.parity ^ 1U);
-        __syncwarp();
-        weigh(s, offset);
-        hand_over(a);
+        if (kGroups == 1 || slot_.stage == group_) {
+          score(pages, first, first == keys.begin);
+        } else {
+          skip();
+        }
+        slot_.advance();
         if (first > keys.begin) {
-          skip_values();
+          skip();
         }
       }
       if (keys.begin < keys.end) {
-        skip_values();
+        skip();
       }
     }
   }
@@ -78,16 +82,42 @@ class AloneScores {
  private:
   struct None {};
 
-  __device__ __forceinline__ static void meet() {
+  __device__ __forceinline__ void score(const Pages& pages, int first_key, bool first) {
+    float s[kTiles][kEights][4];
+    multiply(s, pages, first_key);
+    float a[2 * kEights];
+    float offset[2 * kEights];
+    maxima(s, a, offset, first);
+    barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_.stage, slot_.parity ^ 1U);
     __syncwarp();
-    named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
+    weigh(s, offset);
+    hand_over(a);
+  }
+
+  __device__ __forceinline__ static void meet_all() {
+    __syncwarp();
+    named_barrier_sync(kAloneBarrier, 32 * kGroups * kAloneWarps);
+  }
+  __device__ __forceinline__ void meet() const {
+    __syncwarp();
+    if (kGroups == 1) {
+      named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
+    } else if (group_ == 0) {
+      named_barrier_sync(kAloneBarrier + 1, 32 * kAloneWarps);
+    } else {
+      named_barrier_sync(kAloneBarrier + 2, 32 * kAloneWarps);
+    }
   }
 
   // Q, limits of R2, and no maximum yet.
   __device__ __forceinline__ void begin(const Unit& unit) {
+    if (kGroups > 1) {
+      meet_all();  // with one group, maxima() has been behind every use of the last Q
+    }
     const auto group = static_cast<int>(args_.group.value);
 #pragma unroll 1
-    for (int i = 32 * warp_ + lane_; i < kRows * kPieces; i += 32 * kAloneWarps) {
+    for (int i = 32 * (static_cast<int>(group_) * kAloneWarps + warp_) + lane_; i < kRows * kPieces;
+         i += 32 * kGroups * kAloneWarps) {
       const int row = unit.first_row + i / kPieces;
       const int dim = i % kPieces * 8;
       const int token = divide(row, args_.group);
@@ -109,7 +139,7 @@ class AloneScores {
     for (float& m : m_) {
       m = minus_infinity();
     }
-    meet();
+    meet_all();
   }
 
   // Of a step of the head dim, two pieces of a row of K or Q: as rows are aligned to their length, it and the swizzle
@@ -267,9 +297,10 @@ class AloneScores {
 
   // R3: what happens to m in the granule.
   __device__ __forceinline__ void maxima(const float (&s)[kTiles][kEights][4], float (&a)[2 * kEights],
-                                         float (&offset)[2 * kEights]) {
-    // As many places as slots: a warp writes the next ones while others may still read.
-    const uint32_t maxima_at = smem_ + Layout::kMaxima + slot_.stage * Layout::kMaximaBytes;
+                                         float (&offset)[2 * kEights], bool first) {
+    // Two places per group: a warp writes the next ones while others may still read.
+    const uint32_t place = kGroups == 1 ? slot_.stage : 2 * slot_.stage + slot_.parity;
+    const uint32_t maxima_at = smem_ + Layout::kMaxima + place * Layout::kMaximaBytes;
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
       float2 mu = {fmaxf(s[0][i][0], s[0][i][2]), fmaxf(s[0][i][1], s[0][i][3])};
@@ -287,6 +318,7 @@ class AloneScores {
       }
     }
     meet();
+    float u[2 * kEights];
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
       float2 mu = load_pair(maxima_at + static_cast<uint32_t>(4 * (8 * i + 2 * q_)));
@@ -295,17 +327,57 @@ class AloneScores {
         const float2 part = load_pair(maxima_at + static_cast<uint32_t>(4 * (w * kRows + 8 * i + 2 * q_)));
         mu = {fmaxf(mu.x, part.x), fmaxf(mu.y, part.y)};
       }
+      u[2 * i] = integer_above(mu.x, args_.c);
+      u[2 * i + 1] = integer_above(mu.y, args_.c);
+    }
+    if (kGroups > 1 && !first) {
+      take_running();
+    }
+    float before[2 * kEights];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = 2 * i + r;
-        const float u = integer_above(r == 0 ? mu.x : mu.y, args_.c);
-        const float before = m_[row];
-        const float after = u > __fadd_rn(before, kLazyThreshold) ? u : before;
-        a[row] = before == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(after, before));  // O and l are zero before
-        offset[row] = __fsub_rn(args_.bias, after == minus_infinity() ? 0.0F : after);
-        m_[row] = after;
+    for (int row = 0; row < 2 * kEights; ++row) {
+      before[row] = m_[row];
+      m_[row] = u[row] > __fadd_rn(before[row], kLazyThreshold) ? u[row] : before[row];
+    }
+    if (kGroups > 1) {
+      leave_running();
+    }
+#pragma unroll
+    for (int row = 0; row < 2 * kEights; ++row) {
+      // O and l are zero before
+      a[row] = before[row] == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(m_[row], before[row]));
+      offset[row] = __fsub_rn(args_.bias, m_[row] == minus_infinity() ? 0.0F : m_[row]);
+    }
+  }
+
+  // m of R3 goes from group to group. A place is written again when all warps of the other group have left theirs of
+  // the granule between, which is behind their look at it.
+  __device__ __forceinline__ void take_running() {
+    const uint32_t other = slot_.stage ^ 1U;
+    const uint32_t parity = slot_.stage == 0 ? slot_.parity ^ 1U : slot_.parity;
+    barrier_wait(smem_ + Layout::kRunningFull + 8 * other, parity);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      const float2 m = load_pair(running(other, i));
+      m_[2 * i] = m.x;
+      m_[2 * i + 1] = m.y;
+    }
+  }
+  __device__ __forceinline__ void leave_running() const {
+    if (warp_ == 0 && e_ == 0) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        store_pair(running(slot_.stage, i), {m_[2 * i], m_[2 * i + 1]});
       }
     }
+    __syncwarp();
+    if (lane_ == 0) {
+      barrier_arrive(smem_ + Layout::kRunningFull + 8 * slot_.stage);
+    }
+  }
+  __device__ __forceinline__ uint32_t running(uint32_t group, int eight) const {
+    return smem_ + Layout::kRunning + group * (4 * kRows) + static_cast<uint32_t>(4 * (8 * eight + 2 * q_));
   }
 
   // R4, R5, and t of R7.
@@ -354,11 +426,11 @@ class AloneScores {
     if (lane_ == 0) {
       barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
     }
-    slot_.advance();
   }
 
-  // V of the granule before, or of the last one (alone_copy.cuh).
-  __device__ __forceinline__ void skip_values() {
+  // Stages that are not for these warps: V of the granule before, or of the last one (alone_copy.cuh); K of the other
+  // group.
+  __device__ __forceinline__ void skip() {
 #pragma unroll
     for (int i = 0; i < Layout::kGranuleStages; ++i) {
       at_.advance();
@@ -367,7 +439,9 @@ class AloneScores {
 
   const DecodeArguments& args_;
   uint32_t smem_;
-  int warp_, lane_, e_, q_;
+  int warp_;  // of the group
+  uint32_t group_;
+  int lane_, e_, q_;
   StageAt<Layout::kStages> at_;
   StageAt<2> slot_;
   VisibleKeys<kRows> visible_;

@@ -27,7 +27,7 @@ struct AloneLauncher {
       error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     }
     if (error == cudaSuccess) {
-      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, kAloneThreads,
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, Layout::kThreads,
                                                             Layout::kBytes);
       *blocks *= processors;
     }
@@ -40,7 +40,7 @@ struct AloneLauncher {
     }
     cudaLaunchConfig_t first{};
     first.gridDim = dim3(static_cast<unsigned>(blocks));
-    first.blockDim = dim3(kAloneThreads);
+    first.blockDim = dim3(Layout::kThreads);
     first.dynamicSmemBytes = Layout::kBytes;
     first.stream = stream;
     error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);

@@ -58,12 +58,15 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::first_key;
   using TeamUnit<Tag>::block_of;
   using TeamUnit<Tag>::copy_keys;
+  using TeamUnit<Tag>::touch_pages;
+  using TeamUnit<Tag>::drop;
 
  public:
   __device__ __forceinline__ Team(const DecodeArguments& args, uint32_t smem, const Unit& unit)
       : TeamUnit<Tag>(args, smem, unit), e_(lane_ / 4), q_(lane_ % 4) {}
 
   __device__ __forceinline__ void run() {
+    const int32_t entry = touch_pages();
     copy_keys();
     if (threadIdx.x == 0) {
       init_barriers();
@@ -77,6 +80,7 @@ class Team : private TeamUnit<Tag> {
     this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
     score(s);
+    drop(entry);
     __syncwarp();
     cluster_wait();
     send_maxima(s);

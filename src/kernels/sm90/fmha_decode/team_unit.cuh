@@ -61,6 +61,21 @@ class TeamUnit {
            first + count <= min(keys_.end, unit_.keys);
   }
 
+  // Every thread asks for 32 bytes of the unit's part of the page table, so that later look-ups need not wait for
+  // memory. The answer has no meaning; who drops it waits for it.
+  __device__ __forceinline__ int32_t touch_pages() const {
+    int32_t entry = 0;
+    if (args_.page_table != nullptr && granules_ > 0) {
+      constexpr int kEntries = 8;
+      const int last = divide(keys_.end - 1, args_.page_size);
+      const int own = divide(keys_.begin, args_.page_size) + kEntries * static_cast<int>(threadIdx.x);
+      const int32_t* from = args_.page_table + unit_.batch * args_.page_table_stride + min(own, last);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
+    }
+    return entry;
+  }
+  static __device__ __forceinline__ void drop(int32_t entry) { asm volatile("" ::"r"(entry) : "memory"); }
+
   // The warp's own keys: nobody else reads them.
   __device__ __forceinline__ void copy_keys() {
     constexpr int kPieces = Layout::kKRow / 16;
@@ -105,7 +120,7 @@ class TeamUnit {
       }
       there_[t] = __ballot_sync(kAllLanes, found[t] >= 0);
       const int64_t mine = pages.offset(first_key(t) + lane_ % 16, found[t], args_.k_strides);
-#pragma unroll 1
+#pragma unroll 8
       for (int i = 0; i < kPieces / 2; ++i) {
         const int row = (32 * i + lane_) / kPieces;
         const int piece = (32 * i + lane_) % kPieces;
