@@ -251,13 +251,9 @@ class AloneScores {
 #pragma unroll 1
       for (int n = 0; n < kTiles * kEights; ++n) {
         const int key = first_key + 16 * (warp_ + kAloneWarps * (n / kEights)) + e_;
-        float(&x)[4] = s[0][0];
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (n % kEights) + 2 * q_ + r);
-          x[r] = ScoreModifiers::modify(args_, row, key, x[r]);
-          x[2 + r] = ScoreModifiers::modify(args_, row, key + 8, x[2 + r]);
-        }
+        const int in_tile = 8 * (n % kEights) + 2 * q_;
+        const ScoreModifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
+        modifiers_.modify(args_, rows, key, s[0][0]);
         rotate(s);
       }
     }

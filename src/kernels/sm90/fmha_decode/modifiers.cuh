@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "contract/tanh.h"
 #include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/fmha_decode/softcap.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 
 namespace tessera::sm90 {
@@ -44,16 +44,22 @@ class ScoreModifiers {
         args.mask.data + batch_ * args.mask.stride_batch + head * args.mask.stride_head + token * args.mask.stride_row};
   }
 
-  // R1's modifiers.
-  static __device__ __forceinline__ float modify(const DecodeArguments& args, const Row& row, int key, float score) {
-    float x = mul_rn(score, args.softmax_scale);
+  // R1's modifiers of two rows' scores of two keys, x[2 h + r] of row r and key + 8 h, when they make scores natural.
+  __device__ __forceinline__ void modify(const DecodeArguments& args, const Row (&rows)[2], int key,
+                                         float (&x)[4]) const {
+#pragma unroll
+    for (float& score : x) {
+      score = mul_rn(score, args.softmax_scale);
+    }
     if (args.softcap != 0.0F) {
-      x = mul_rn(args.softcap, soft_tanh(div_rn(x, args.softcap)));
+      cap_scores(x, args.softcap, args.softcap_inverse);
     }
     if (args.alibi_slopes != nullptr) {
-      x = fma_rn(row.slope, static_cast<float>(key - row.position), x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[i] = fma_rn(rows[i % 2].slope, static_cast<float>(key + 8 * (i / 2) - rows[i % 2].position), x[i]);
+      }
     }
-    return x;
   }
 
   // The custom bit of a row that exists and a key below the length; set before the covered ones.
