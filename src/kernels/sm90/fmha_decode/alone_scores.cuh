@@ -131,9 +131,10 @@ class AloneScores {
                       static_cast<uint32_t>(i / kPieces * Layout::kRowBytes + (i % kPieces ^ i / kPieces % 8) * 16),
                   piece);
     }
-    visible_ = VisibleKeys<kRows>(args_, unit);
     if constexpr (kModified) {
       modifiers_ = ScoreModifiers(args_, unit);
+    } else {
+      visible_ = VisibleKeys<kRows>(args_, unit);
     }
 #pragma unroll
     for (float& m : m_) {
@@ -159,6 +160,10 @@ class AloneScores {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_ + 8 * h;
         there[t][h] = args_.page_table == nullptr || pages.of(key) >= 0;
       }
+    }
+    [[maybe_unused]] uint32_t sees = 0;
+    if constexpr (kModified) {
+      sees = sight(there, first_key);
     }
     uint32_t keys[kTiles];  // of the lane's row of matrices
     uint32_t stages[Layout::kGranuleStages];
@@ -226,7 +231,17 @@ class AloneScores {
       }
     }
     if constexpr (kModified) {
-      modify(s, there, first_key);
+      if (args_.natural != 0) {
+        make_natural(s, first_key);
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+#pragma unroll
+        for (int n = 0; n < 2 * kTiles; ++n) {
+          float& x = s[n / 2][i / 2][2 * (n % 2) + i % 2];
+          x = (sees >> (2 * kTiles * i + n) & 1U) != 0 ? x : minus_infinity();
+        }
+      }
     } else {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
@@ -243,40 +258,74 @@ class AloneScores {
     }
   }
 
-  // R1's modifiers, and R2 with custom bits.
-  __device__ __forceinline__ void modify(float (&s)[kTiles][kEights][4], const bool (&there)[kTiles][2],
-                                         int first_key) {
-    if (args_.natural != 0) {
-      // Registers cannot be indexed: the loop works on the first ones, and the others move round.
-#pragma unroll 1
-      for (int n = 0; n < kTiles * kEights; ++n) {
-        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / kEights)) + e_;
-        const int in_tile = 8 * (n % kEights) + 2 * q_;
-        const ScoreModifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
-        modifiers_.modify(args_, rows, key, s[0][0]);
-        rotate(s);
+  // R2 with custom bits: which of the lane's scores are seen, bit 2 kTiles i + n of row i and the n-th of the lane's
+  // keys.
+  __device__ __forceinline__ uint32_t sight(const bool (&there)[kTiles][2], int first_key) {
+    constexpr int kKeys = 2 * kTiles;
+    const VisibleKeys<kRows> visible = modifiers_.visible<kRows>(args_);
+    int keys[kKeys];
+    uint32_t sees = 0;
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      keys[n] = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+        sees |= static_cast<uint32_t>(there[n / 2][n % 2] && visible.sees(i, keys[n])) << (kKeys * i + n);
       }
     }
-    const bool bits = modifiers_.covers(first_key + Layout::kGranule);
+    if (modifiers_.covers(first_key + Layout::kGranule)) {
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+        const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
+        sees &= ~(modifiers_.hidden(row, keys, sees >> (kKeys * i)) << (kKeys * i));
+      }
+    }
     seen_ = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
-      const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
-#pragma unroll
-      for (int n = 0; n < 2 * kTiles; ++n) {
-        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
-        bool sees = there[n / 2][n % 2] && visible_.sees(i, key);
-        if (bits && sees) {
-          sees = modifiers_.allows(row, key);
-        }
-        float& x = s[n / 2][i / 2][2 * (n % 2) + i % 2];
-        x = sees ? x : minus_infinity();
-        seen_ |= static_cast<uint32_t>(sees) << n;
-      }
+      seen_ |= sees >> (kKeys * i);
     }
     // What rows of other lanes see.
     seen_ |= __shfl_xor_sync(kAllLanes, seen_, 1);
     seen_ |= __shfl_xor_sync(kAllLanes, seen_, 2);
+    return sees;
+  }
+
+  // Softcap and ALiBi of R1.
+  __device__ __forceinline__ void make_natural(float (&s)[kTiles][kEights][4], int first_key) const {
+    constexpr int kQuads = kTiles * kEights;
+    constexpr int kAtOnce = kQuads < 2 ? 1 : 2;
+    // Registers cannot be indexed: the loop works on the first ones, and the others move round.
+#pragma unroll 1
+    for (int n = 0; n < kQuads; n += kAtOnce) {
+      float x[4 * kAtOnce];
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        x[i] = __fmul_rn(s[i / 4 / kEights][i / 4 % kEights][i % 4], args_.softmax_scale);
+      }
+      if (args_.softcap != 0.0F) {
+        cap_scores(x, args_.softcap, args_.softcap_inverse);
+      }
+      if (args_.alibi_slopes != nullptr) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int key = first_key + 16 * (warp_ + kAloneWarps * ((n + i) / kEights)) + e_;
+          const int in_tile = 8 * ((n + i) % kEights) + 2 * q_;
+          const ScoreModifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
+          ScoreModifiers::add_slopes(rows, key, x + 4 * i);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        s[i / 4 / kEights][i / 4 % kEights][i % 4] = x[i];
+      }
+      if (kQuads > kAtOnce) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          rotate(s);
+        }
+      }
+    }
   }
   static __device__ __forceinline__ void rotate(float (&s)[kTiles][kEights][4]) {
     constexpr int kQuads = kTiles * kEights;
@@ -440,9 +489,9 @@ class AloneScores {
   int lane_, e_, q_;
   StageAt<Layout::kStages> at_;
   StageAt<2> slot_;
-  VisibleKeys<kRows> visible_;
+  std::conditional_t<kModified, None, VisibleKeys<kRows>> visible_;
   std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
-  uint32_t seen_;  // of modified scores: bit 2 t + h, some row sees the key e + 8 h of tile t
+  uint32_t seen_;  // of modified scores: bit n, some row sees the n-th of the lane's keys
   float m_[2 * kEights];
 };
 
