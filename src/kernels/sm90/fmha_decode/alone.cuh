@@ -30,14 +30,29 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     barrier_init(smem + Layout::kRunningFull + 8 * threadIdx.x, kAloneWarps);
   }
   fetch_arguments(args);
-  launch_dependents();
   __syncthreads();
+  Unit last{};
+  last.batch = -1;
   if (warp < kAloneCopyWarps) {
+    if (Layout::kResident == 2) {
+      give_registers<Layout::kCopyRegisters>();
+    }
     AloneCopy<Tag>(args, smem, static_cast<int>(threadIdx.x)).run();
   } else if (warp < kAloneCopyWarps + kAloneWarps) {
-    AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
+    if (Layout::kResident == 2) {
+      take_registers<Layout::kOutputRegisters>();
+    }
+    last = AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
+    if (Layout::kResident == 2 && uniform(last.batch) >= 0) {  // here, with these registers
+      HandIn<Tag, Layout::kLastStatesAhead>(args, last, warp - kAloneCopyWarps).run(true);
+    }
   } else {
     AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
+  }
+  // The last unit's chunk is handed in. Meanwhile a copying warp goes through it with nothing to do, so that the
+  // instructions are there.
+  if (Layout::kResident == 1 && (warp == 0 || uniform(last.batch) >= 0)) {
+    HandIn<Tag, Layout::kLastStatesAhead>(args, last, warp - kAloneCopyWarps).run(warp != 0);
   }
 }
 

@@ -25,6 +25,11 @@ struct AloneLayout {
   static constexpr int kTiles = kBlocks / kAloneWarps;              // of them per warp
   static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps;  // 16 output columns each, per warp
 
+  static constexpr int kCopyRegisters = 72;  // of two blocks on a multiprocessor, whose threads have 80 each
+  static constexpr int kOutputRegisters = 88;
+  static constexpr int kStatesAhead = 2;
+  static constexpr int kLastStatesAhead = kResident == 1 ? 6 : 2;
+
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices
   // lie in different banks.
   static constexpr int kRowBytes = kHeadDim * 2;

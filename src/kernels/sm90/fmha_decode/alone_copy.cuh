@@ -20,7 +20,8 @@ class AloneCopy {
   static constexpr int kRowsAtOnce = 32 / kPieces;               // by a warp
   static constexpr int kStageRows = Layout::kStageKeys / kStep;  // of a stage, per thread
   static constexpr int kWarpRows = kStageRows * kRowsAtOnce;     // and per warp
-  static constexpr int kAhead = 7;                               // granules
+  static constexpr int kAhead = 6;                               // granules whose rows are looked up
+  static constexpr int kShuffled = 4;
   static_assert(kWarpRows * Layout::kGranuleStages <= 32, "lanes: allowed one per row of a granule");
 
  public:
@@ -130,9 +131,18 @@ class AloneCopy {
       const uint32_t to = next_stage();
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < kStageRows; ++i) {
-        const int lane = stage * kWarpRows + kRowsAtOnce * i + static_cast<int>(threadIdx.x % 32) / kPieces;
-        copy_piece(place(to, i), data + __shfl_sync(kAllLanes, mine, lane), wanted_ && (there >> lane & 1U) != 0);
+      for (int begin = 0; begin < kStageRows; begin += kShuffled) {
+        const int lane = stage * kWarpRows + kRowsAtOnce * begin + static_cast<int>(threadIdx.x % 32) / kPieces;
+        int64_t rows[kShuffled];  // all of them, and then the copies: else every copy waits for its shuffle
+#pragma unroll
+        for (int i = 0; i < kShuffled; ++i) {
+          rows[i] = __shfl_sync(kAllLanes, mine, lane + kRowsAtOnce * i);
+        }
+#pragma unroll
+        for (int i = 0; i < kShuffled; ++i) {
+          const bool present = wanted_ && (there >> (lane + kRowsAtOnce * i) & 1U) != 0;
+          copy_piece(place(to, begin + i), data + rows[i], present);
+        }
       }
       end_stage();
     }

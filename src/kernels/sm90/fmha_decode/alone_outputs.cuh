@@ -1,6 +1,6 @@
 // The warps of a block alone that sum: O^T = V^T P^T over all keys of the unit (R6), a quarter of the columns per warp,
-// and row sums (R7), by every warp for itself. The unit's state goes to memory, where the kernel of combine.cuh chains
-// it (R8), or is finished here if it is its sequence's only one.
+// and row sums (R7), by every warp for itself. The unit's state goes to memory, where the last one of a sequence chains
+// all of them (combine.cuh), or is finished at once if it is the only one.
 //
 // A lane holds columns e and e + 8 of 16, e = lane / 4, of the rows 2 q and 2 q + 1 of every eight, q = lane mod 4.
 #pragma once
@@ -34,16 +34,24 @@ class AloneOutputs {
     q_ = lane_ % 4;
   }
 
-  __device__ __forceinline__ void run() {
+  // The last unit if its chunk is still to be handed in, else one of batch -1.
+  __device__ __forceinline__ Unit run() {
     UnitFinder<Tag> finder(args_);
+    auto number = static_cast<int>(blockIdx.x);
+    Unit unit = finder.find(number);
+    Unit done{};
+    done.batch = -1;
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
-      const Unit unit = finder.find(number);
-      if (uniform(unit.batch) < 0) {
-        return;
+    while (uniform(unit.batch) >= 0) {
+      if (uniform(done.batch) >= 0) {
+        HandIn<Tag, Layout::kStatesAhead>(args_, done, warp_).run(true);
       }
-      const UnitKeys<Tag> keys(unit);
+      const bool only = unit.chunks - unit.first_chunk == 1;
+      if (!only) {
+        HandIn<Tag, Layout::kStatesAhead>(args_, unit, warp_).claim();
+      }
       begin();
+      const UnitKeys<Tag> keys(unit);
       if (keys.begin < keys.end) {
         skip_keys();
       }
@@ -54,8 +62,13 @@ class AloneOutputs {
         }
         granule();
       }
-      close(unit);
+      close(unit, only);
+      done = unit;
+      done.batch = only ? -1 : unit.batch;
+      number += static_cast<int>(gridDim.x);
+      unit = finder.find(number);
     }
+    return done;
   }
 
  private:
@@ -179,7 +192,7 @@ class AloneOutputs {
   }
 
   // The unit's keys are through.
-  __device__ __forceinline__ void close(const Unit& unit) {
+  __device__ __forceinline__ void close(const Unit& unit, bool only) {
 #pragma unroll
     for (float& x : l_) {  // R7: the classes
 #pragma unroll
@@ -187,7 +200,6 @@ class AloneOutputs {
         x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
       }
     }
-    const bool only = unit.chunks - unit.first_chunk == 1;
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
     for (int i = 0; i < kColumnTiles * kEights; ++i) {

@@ -43,21 +43,7 @@ struct AloneLauncher {
     first.blockDim = dim3(Layout::kThreads);
     first.dynamicSmemBytes = Layout::kBytes;
     first.stream = stream;
-    error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
-    if (error != cudaSuccess || arguments.state_chunks == 1) {
-      return error;
-    }
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
-    const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(Tag::kHeadDim / kDecodeColumnGroup * (half ? 16 : 32));
-    second.stream = stream;
-    second.attrs = &early;
-    second.numAttrs = 1;
-    return cudaLaunchKernelEx(&second, combine_chunks_sm90<Tag>, arguments);
+    return cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
   }
 };
 
@@ -113,6 +99,7 @@ constexpr DecodeEntry alone_entry(const char* name) {
           Tag::kBf16,
           Tag::kRows,
           1,
+          kHandInWarps,
           Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
           &Launcher::resident,
           &Launcher::launch};
@@ -121,8 +108,9 @@ constexpr DecodeEntry alone_entry(const char* name) {
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
   using Launcher = TeamLauncher<Tag>;
-  return {name,       Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, TeamLayout<Tag>::kTeam,
-          kTeamUnits, &Launcher::resident, &Launcher::launch};
+  constexpr int kTeam = TeamLayout<Tag>::kTeam;
+  return {name,  Tag::kHeadDim, Tag::kBf16, Tag::kRows, kTeam,
+          kTeam, kTeamUnits, &Launcher::resident, &Launcher::launch};
 }
 
 }  // namespace tessera::sm90

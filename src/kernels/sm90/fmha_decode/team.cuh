@@ -41,6 +41,7 @@ class Team : private TeamUnit<Tag> {
   static constexpr int kOwn = Layout::kOwn;
   static constexpr int kSteps = Layout::kHeadDim / 16;
   static constexpr int kEightGranules = Layout::kGranules / 8;
+  static constexpr int kStatesAhead = 4;
   static constexpr bool kBf16 = Tag::kBf16;
 
   using TeamUnit<Tag>::args_;
@@ -555,7 +556,7 @@ class Team : private TeamUnit<Tag> {
       const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
-        part = chain_chunks<Tag>(args_, unit_, at, real);
+        part = chain_chunks<Tag, kStatesAhead>(args_, unit_, at, real);
       }
       finish_rows<kBf16>(args_, unit_, at, places, part, real);
     }

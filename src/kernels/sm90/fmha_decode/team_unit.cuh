@@ -122,13 +122,21 @@ class TeamUnit {
       }
       there_[t] = __ballot_sync(kAllLanes, found[t] >= 0);
       const int64_t mine = pages.offset(first_key(t) + lane_ % 16, found[t], args_.k_strides);
-#pragma unroll 8
-      for (int i = 0; i < kPieces / 2; ++i) {
-        const int row = (32 * i + lane_) / kPieces;
-        const int piece = (32 * i + lane_) % kPieces;
-        copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
-                   data + __shfl_sync(kAllLanes, mine, row) + 8 * piece,
-                   (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+      constexpr int kShuffled = 8;
+#pragma unroll
+      for (int begin = 0; begin < kPieces / 2; begin += kShuffled) {
+        int64_t rows[kShuffled];  // all of them, and then the copies: else every copy waits for its shuffle
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          rows[i] = __shfl_sync(kAllLanes, mine, (32 * (begin + i) + lane_) / kPieces);
+        }
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          const int row = (32 * (begin + i) + lane_) / kPieces;
+          const int piece = (32 * (begin + i) + lane_) % kPieces;
+          copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
+                     data + rows[i] + 8 * piece, (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+        }
       }
     }
     commit_copies();
