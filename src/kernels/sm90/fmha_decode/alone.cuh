@@ -43,9 +43,6 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
       take_registers<Layout::kOutputRegisters>();
     }
     last = AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
-    if (Layout::kResident == 2 && uniform(last.batch) >= 0) {  // here, with these registers
-      HandIn<Tag, Layout::kLastStatesAhead>(args, last, warp - kAloneCopyWarps).run(true);
-    }
   } else {
     AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
   }

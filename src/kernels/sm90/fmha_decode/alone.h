@@ -27,8 +27,8 @@ struct AloneLayout {
 
   static constexpr int kCopyRegisters = 72;  // of two blocks on a multiprocessor, whose threads have 80 each
   static constexpr int kOutputRegisters = 88;
-  static constexpr int kStatesAhead = 2;
-  static constexpr int kLastStatesAhead = kResident == 1 ? 6 : 2;
+  static constexpr int kStatesAhead = kResident == 1 ? 2 : 3;
+  static constexpr int kLastStatesAhead = 6;
 
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices
   // lie in different banks.

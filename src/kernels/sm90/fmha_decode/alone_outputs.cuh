@@ -34,16 +34,19 @@ class AloneOutputs {
     q_ = lane_ % 4;
   }
 
-  // The last unit if its chunk is still to be handed in, else one of batch -1.
+  // The last unit, unless its chunk is handed in or it needs no such thing, else one of batch -1. A block by itself on
+  // a multiprocessor has mostly one unit.
   __device__ __forceinline__ Unit run() {
     UnitFinder<Tag> finder(args_);
-    auto number = static_cast<int>(blockIdx.x);
-    Unit unit = finder.find(number);
     Unit done{};
     done.batch = -1;
 #pragma unroll 1
-    while (uniform(unit.batch) >= 0) {
-      if (uniform(done.batch) >= 0) {
+    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+      const Unit unit = finder.find(number);
+      if (uniform(unit.batch) < 0) {
+        return done;
+      }
+      if (Layout::kResident == 1 && uniform(done.batch) >= 0) {
         HandIn<Tag, Layout::kStatesAhead>(args_, done, warp_).run(true);
       }
       const bool only = unit.chunks - unit.first_chunk == 1;
@@ -63,12 +66,13 @@ class AloneOutputs {
         granule();
       }
       close(unit, only);
-      done = unit;
-      done.batch = only ? -1 : unit.batch;
-      number += static_cast<int>(gridDim.x);
-      unit = finder.find(number);
+      if (Layout::kResident == 1) {
+        done = unit;
+        done.batch = only ? -1 : unit.batch;
+      } else if (!only) {
+        HandIn<Tag, Layout::kStatesAhead>(args_, unit, warp_).run(true);
+      }
     }
-    return done;
   }
 
  private:
