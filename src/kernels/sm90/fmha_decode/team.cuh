@@ -126,7 +126,7 @@ class Team : private TeamUnit<Tag> {
     const auto p_granule = static_cast<uint32_t>(Layout::kGranuleBlocks * 32 * rows());
     barrier_init(smem_ + Layout::kMaximaFull, 1);
     barrier_init(smem_ + Layout::kSumsFull, 1);
-    barrier_init(smem_ + Layout::kEndFull, 2);
+    barrier_init(smem_ + Layout::kEndFull, 32 + 1);  // a warp with row sums, and the claim
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       barrier_init(smem_ + Layout::kPFull + 8 * half, 1);
@@ -419,10 +419,7 @@ class Team : private TeamUnit<Tag> {
                      __float_as_int(l[i]));
       }
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      barrier_arrive(smem_ + Layout::kEndFull);
-    }
+    barrier_arrive(smem_ + Layout::kEndFull);
   }
 
   // R6, by the first warpgroup.
