@@ -8,6 +8,7 @@
 #include "kernels/sm90/fmha_decode/alone_copy.cuh"
 #include "kernels/sm90/fmha_decode/alone_outputs.cuh"
 #include "kernels/sm90/fmha_decode/alone_scores.cuh"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/ptx.cuh"
 
@@ -24,13 +25,29 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     barrier_init(smem + Layout::kFull + 8 * threadIdx.x, 32 * kAloneCopyWarps);
     barrier_init(smem + Layout::kEmpty + 8 * threadIdx.x, kAloneWarps);
   }
-  if (threadIdx.x < 2) {
-    barrier_init(smem + Layout::kSlotFull + 8 * threadIdx.x, kAloneWarps);
-    barrier_init(smem + Layout::kSlotEmpty + 8 * threadIdx.x, kAloneWarps);
-    barrier_init(smem + Layout::kRunningFull + 8 * threadIdx.x, kAloneWarps);
+  if (threadIdx.x < Layout::kSlotCount) {
+    const uint32_t slot = 8 * threadIdx.x;
+    // What comes from the other block counts bytes.
+    const bool own = Layout::kShare == 1 || threadIdx.x % Layout::kShare == cluster_rank();
+    barrier_init(smem + Layout::kSlotFull + slot, own ? kAloneWarps : 1);
+    barrier_init(smem + Layout::kSlotEmpty + slot, kAloneWarps);
+    barrier_init(smem + Layout::kRunningFull + slot, Layout::kShare == 1 ? kAloneWarps : 1);
+    if (Layout::kShare > 1) {
+      barrier_init_fence();
+      barrier_arrive_expect(smem + Layout::kRunningFull + slot, 4 * Layout::kRows);
+      if (!own) {
+        barrier_arrive_expect(smem + Layout::kSlotFull + slot, Layout::kSlotBytes);
+      }
+    }
   }
   fetch_arguments(args);
   __syncthreads();
+  if (Layout::kShare > 1) {
+    if (uniform(UnitFinder<Tag>(args).find(static_cast<int>(blockIdx.x) / Layout::kShare).batch) < 0) {
+      return;
+    }
+    cluster_arrive();
+  }
   Unit last{};
   last.batch = -1;
   if (warp < kAloneCopyWarps) {
@@ -48,8 +65,21 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
   }
   // The last unit's chunk is handed in. Meanwhile a copying warp goes through it with nothing to do, so that the
   // instructions are there.
+  if (Layout::kShare > 1) {
+    // Nobody leaves before all that it sends and that is sent to it has come.
+    __syncwarp();
+    if (warp < kAloneCopyWarps + kAloneWarps) {
+      cluster_wait();
+    }
+    cluster_arrive();
+  }
   if (Layout::kResident == 1 && (warp == 0 || uniform(last.batch) >= 0)) {
-    HandIn<Tag, Layout::kLastStatesAhead>(args, last, warp - kAloneCopyWarps).run(warp != 0);
+    HandIn<Tag, Layout::kLastStatesAhead>(args, last, AloneOutputs<Tag>::number_of(warp - kAloneCopyWarps))
+        .run(warp != 0);
+  }
+  if (Layout::kShare > 1) {
+    __syncwarp();
+    cluster_wait();
   }
 }
 

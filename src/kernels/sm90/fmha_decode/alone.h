@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/config.h"
 
 namespace tessera::sm90 {
@@ -11,8 +12,23 @@ namespace tessera::sm90 {
 inline constexpr int kAloneWarps = 4;  // that score a granule, and as many that sum outputs
 inline constexpr int kAloneCopyWarps = 4;
 
+// Two blocks of a cluster share a unit: granules are scored in turns, and each sums half of the columns.
+template <class Tag>
+struct DuoKernel : Tag {
+  static constexpr int kShare = 2;
+};
+template <class Tag>
+constexpr int share_of() {
+  if constexpr (requires { Tag::kShare; }) {
+    return Tag::kShare;
+  } else {
+    return 1;
+  }
+}
+
 template <class Tag>
 struct AloneLayout {
+  static constexpr int kShare = share_of<Tag>();  // blocks of a unit
   static constexpr int kRows = Tag::kRows;
   static constexpr int kHeadDim = Tag::kHeadDim;
   static constexpr int kResident = kRows == 16 && kHeadDim == 256 ? 1 : Tag::kResident;
@@ -23,7 +39,7 @@ struct AloneLayout {
   static constexpr int kEights = kRows / 8;
   static constexpr int kBlocks = kGranule / 16;                     // k16 blocks of a granule
   static constexpr int kTiles = kBlocks / kAloneWarps;              // of them per warp
-  static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps;  // 16 output columns each, per warp
+  static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps / kShare;  // 16 output columns each, per warp
 
   static constexpr int kCopyRegisters = 72;  // of two blocks on a multiprocessor, whose threads have 80 each
   static constexpr int kOutputRegisters = 88;
@@ -35,7 +51,12 @@ struct AloneLayout {
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kStageKeys = kHeadDim <= 64 ? 128 : kHeadDim <= 128 ? 64 : 32;
   static constexpr int kStageBytes = kStageKeys * kRowBytes;
-  static constexpr int kGranuleStages = kGranule / kStageKeys;
+  static constexpr int kGranuleStages = kGranule / kStageKeys;  // of K, and of V
+  // A block has only its columns of V; of granules of both blocks it takes as many stages as of K of one.
+  static constexpr int kRound = kShare * kGranule;
+  static constexpr int kValueRowBytes = kRowBytes / kShare;
+  static constexpr int kValueStageKeys = kStageKeys * kShare;
+  static constexpr int kValueStages = kGranuleStages / kShare;  // of a granule
 
   static constexpr int kQBytes = kRows * kRowBytes;
   static constexpr int kPBytes = kGranule * kRows * 2;          // per k16 block and eight rows: two 8 x 8 matrices
@@ -49,26 +70,32 @@ struct AloneLayout {
   static constexpr int kFactors = kSums + kSumsBytes;    // a of R3, per row
   static constexpr int kMaximum = kFactors + 4 * kRows;  // m
   static constexpr int kSlotBytes = kMaximum + 4 * kRows;
-  static constexpr int kFixed = kQBytes + 2 * (kGroups * kMaximaBytes + kSlotBytes + 4 * kRows) + 48;
+  // A block alone has two slots, one per group if it has two. Where two blocks share a unit, each has all of its
+  // granules' slots and largest scores, so that nobody waits for a place.
+  static constexpr int kSlotCount = kShare == 1 ? 2 : kChunkKeys / kGranule;
+  static constexpr int kFixed = kQBytes + 2 * kGroups * kMaximaBytes + kSlotCount * (kSlotBytes + 4 * kRows + 24);
   static constexpr int kStages = (kLimit - kFixed) / (kStageBytes + 16);
 
   static constexpr int kRing = 0;
   static constexpr int kQ = kRing + kStages * kStageBytes;
   static constexpr int kMaxima = kQ + kQBytes;
   static constexpr int kSlots = kMaxima + 2 * kGroups * kMaximaBytes;
-  static constexpr int kRunning = kSlots + 2 * kSlotBytes;  // m as a group leaves it to the other
-  static constexpr int kFull = kRunning + 2 * 4 * kRows;
+  // m as a group leaves it to the other; or u of R3 of every granule.
+  static constexpr int kRunning = kSlots + kSlotCount * kSlotBytes;
+  static constexpr int kFull = kRunning + kSlotCount * 4 * kRows;
   static constexpr int kEmpty = kFull + 8 * kStages;
   static constexpr int kSlotFull = kEmpty + 8 * kStages;
-  static constexpr int kSlotEmpty = kSlotFull + 16;
-  static constexpr int kRunningFull = kSlotEmpty + 16;
-  static constexpr int kBytes = kRunningFull + 16;
+  static constexpr int kSlotEmpty = kSlotFull + 8 * kSlotCount;
+  static constexpr int kRunningFull = kSlotEmpty + 8 * kSlotCount;
+  static constexpr int kBytes = kRunningFull + 8 * kSlotCount;
 
   // Score warps wait for K whose stage had V before, by parity: with two granules' stages per group they could take the
   // phase before for the one they wait for (K, V of the granule before, V, next K).
   static_assert(kStages > 2 * kGroups * kGranuleStages && kBytes <= kLimit,
                 "shared memory: allowed more than two granules per group");
   static_assert(kRows == 8 || kRows == 16, "rows: allowed 8, 16");
+  static_assert(kShare == 1 || (kGroups == 2 && kValueStages == 1 && kValueRowBytes % 128 == 0),
+                "two blocks of a unit: allowed head_dim 128");
 };
 
 }  // namespace tessera::sm90

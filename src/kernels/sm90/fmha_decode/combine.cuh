@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "contract/plan.h"
+#include "kernels/sm90/fmha_decode/alone.h"
 #include "kernels/sm90/fmha_decode/config.h"
 #include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/state.cuh"
@@ -55,7 +56,7 @@ class ChunkState {
   float4* at_;
 };
 
-inline constexpr int kHandInWarps = 4;  // of a unit that one block takes
+inline constexpr int kHandInWarps = 4;  // of each of the blocks that take units alone or share one
 
 // R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over some empty
 // states without a look at memory unless they are `real`. kAhead states are on their way at a time.
@@ -100,14 +101,16 @@ __host__ __device__ constexpr bool is_half_empty(int64_t rows) {
   return rows <= 4;
 }
 
-// The chunk of a unit is done: four warps have written its state, a quarter of the columns each, and each counts it.
+// The chunk of a unit is done: some warps have written its state, a share of the columns each, and each counts it.
 // Whoever counts a sequence's last chunk chains all of them and finishes its columns.
 template <class Tag, int kAhead>
 class HandIn {
   static constexpr int kEights = Tag::kRows / 8;
-  static constexpr int kColumnTiles = Tag::kHeadDim / kDecodeColumnGroup / kHandInWarps;
+  static constexpr int kWarps = kHandInWarps * share_of<Tag>();
+  static constexpr int kColumnTiles = Tag::kHeadDim / kDecodeColumnGroup / kWarps;
 
  public:
+  // `warp` of those that have the unit's columns.
   __device__ __forceinline__ HandIn(const DecodeArguments& args, const Unit& unit, int warp)
       : args_(args), unit_(unit), warp_(warp) {}
 
@@ -153,7 +156,7 @@ class HandIn {
 
  private:
   __device__ __forceinline__ unsigned long long* counter() const {
-    return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kHandInWarps + warp_;
+    return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kWarps + warp_;
   }
 
   const DecodeArguments& args_;
