@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     }
   }
   fetch_arguments(args);
+  launch_dependents();
   __syncthreads();
   if (Layout::kShare > 1) {
     if (uniform(UnitFinder<Tag>(args).find(static_cast<int>(blockIdx.x) / Layout::kShare).batch) < 0) {
@@ -48,23 +49,13 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     }
     cluster_arrive();
   }
-  Unit last{};
-  last.batch = -1;
   if (warp < kAloneCopyWarps) {
-    if (Layout::kResident == 2) {
-      give_registers<Layout::kCopyRegisters>();
-    }
     AloneCopy<Tag>(args, smem, static_cast<int>(threadIdx.x)).run();
   } else if (warp < kAloneCopyWarps + kAloneWarps) {
-    if (Layout::kResident == 2) {
-      take_registers<Layout::kOutputRegisters>();
-    }
-    last = AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
+    AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
   } else {
     AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
   }
-  // The last unit's chunk is handed in. Meanwhile a copying warp goes through it with nothing to do, so that the
-  // instructions are there.
   if (Layout::kShare > 1) {
     // Nobody leaves before all that it sends and that is sent to it has come.
     __syncwarp();
@@ -72,13 +63,6 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
       cluster_wait();
     }
     cluster_arrive();
-  }
-  if (Layout::kResident == 1 && (warp == 0 || uniform(last.batch) >= 0)) {
-    HandIn<Tag, Layout::kLastStatesAhead>(args, last, AloneOutputs<Tag>::number_of(warp - kAloneCopyWarps))
-        .run(warp != 0);
-  }
-  if (Layout::kShare > 1) {
-    __syncwarp();
     cluster_wait();
   }
 }

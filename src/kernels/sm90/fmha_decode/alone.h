@@ -41,11 +41,6 @@ struct AloneLayout {
   static constexpr int kTiles = kBlocks / kAloneWarps;              // of them per warp
   static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps / kShare;  // 16 output columns each, per warp
 
-  static constexpr int kCopyRegisters = 72;  // of two blocks on a multiprocessor, whose threads have 80 each
-  static constexpr int kOutputRegisters = 88;
-  static constexpr int kStatesAhead = kResident == 1 ? 2 : 3;
-  static constexpr int kLastStatesAhead = 6;
-
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices
   // lie in different banks.
   static constexpr int kRowBytes = kHeadDim * 2;

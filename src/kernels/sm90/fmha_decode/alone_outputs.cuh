@@ -1,6 +1,6 @@
 // The warps of a block alone that sum: O^T = V^T P^T over all keys of the unit (R6), a quarter of the columns per warp,
-// and row sums (R7), by every warp for itself. The unit's state goes to memory, where the last one of a sequence chains
-// all of them (combine.cuh), or is finished at once if it is the only one.
+// and row sums (R7), by every warp for itself. The unit's state goes to memory, where the kernel of combine.cuh chains
+// it (R8), or is finished here if it is its sequence's only one.
 //
 // A lane holds columns e and e + 8 of 16, e = lane / 4, of the rows 2 q and 2 q + 1 of every eight, q = lane mod 4.
 #pragma once
@@ -40,24 +40,13 @@ class AloneOutputs {
     return Layout::kShare == 1 ? warp : static_cast<int>(cluster_rank()) * kAloneWarps + warp;
   }
 
-  // The last unit, unless its chunk is handed in or it needs no such thing, else one of batch -1. A block by itself on
-  // a multiprocessor has mostly one unit.
-  __device__ __forceinline__ Unit run() {
+  __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
-    Unit done{};
-    done.batch = -1;
 #pragma unroll 1
     for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
-        return done;
-      }
-      if (Layout::kResident == 1 && uniform(done.batch) >= 0) {
-        HandIn<Tag, Layout::kStatesAhead>(args_, done, number_of(warp_)).run(true);
-      }
-      const bool only = unit.chunks - unit.first_chunk == 1;
-      if (!only) {
-        HandIn<Tag, Layout::kStatesAhead>(args_, unit, number_of(warp_)).claim();
+        return;
       }
       begin();
       const UnitKeys<Tag> keys(unit);
@@ -75,15 +64,9 @@ class AloneOutputs {
           granule();
         }
       }
-      close(unit, only);
-      if (Layout::kResident == 1) {
-        done = unit;
-        done.batch = only ? -1 : unit.batch;
-        if (Layout::kShare > 1) {
-          return done;
-        }
-      } else if (!only) {
-        HandIn<Tag, Layout::kStatesAhead>(args_, unit, number_of(warp_)).run(true);
+      close(unit);
+      if (Layout::kShare > 1) {
+        return;
       }
     }
   }
@@ -209,7 +192,7 @@ class AloneOutputs {
   }
 
   // The unit's keys are through.
-  __device__ __forceinline__ void close(const Unit& unit, bool only) {
+  __device__ __forceinline__ void close(const Unit& unit) {
 #pragma unroll
     for (float& x : l_) {  // R7: the classes
 #pragma unroll
@@ -217,6 +200,7 @@ class AloneOutputs {
         x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
       }
     }
+    const bool only = unit.chunks - unit.first_chunk == 1;
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
     for (int i = 0; i < kColumnTiles * kEights; ++i) {

@@ -1,17 +1,24 @@
-// States of chunks in memory: how they are stored, counted and chained (R8) by whoever hands in a sequence's last one.
+// The second kernel of blocks that take units alone: chains the states of a sequence's chunks (R8) and finishes its
+// rows (R9). It is launched while the first one still runs, and waits for it.
 #pragma once
 
 #include <cstdint>
 
 #include "contract/plan.h"
-#include "kernels/sm90/fmha_decode/alone.h"
 #include "kernels/sm90/fmha_decode/config.h"
-#include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/state.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
 
 namespace tessera::sm90 {
+
+// PTX ISA "griddepcontrol": the next kernel may start once every block has said so, and waits for this one's end.
+__device__ __forceinline__ void launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ __forceinline__ void wait_for_primary() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 
 // Where the part of a chunk's state lies that a warp works on: 16 columns and eight rows.
 template <class Tag>
@@ -56,11 +63,11 @@ class ChunkState {
   float4* at_;
 };
 
-inline constexpr int kHandInWarps = 4;  // of each of the blocks that take units alone or share one
+inline constexpr int kChunksAhead = 4;  // states in flight
 
 // R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over some empty
-// states without a look at memory unless they are `real`. kAhead states are on their way at a time.
-template <class Tag, int kAhead>
+// states without a look at memory unless they are `real`.
+template <class Tag>
 __device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, const Unit& unit,
                                                   const PartOfState& part, bool real) {
   const int count = unit.chunks - unit.first_chunk;
@@ -70,24 +77,24 @@ __device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, c
   StatePart inner;
   inner.clear();
 #pragma unroll 1
-  for (int first = 0; first < (real ? count : 1); first += kAhead) {
-    float4 o[kAhead];
-    float4 rows[kAhead];
+  for (int first = 0; first < (real ? count : 1); first += kChunksAhead) {
+    float4 o[kChunksAhead];
+    float4 rows[kChunksAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
+    for (int i = 0; i < kChunksAhead; ++i) {
       state.load(real && first + i < count, o[i], rows[i]);
       state.advance(args, 1);
     }
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
-    for (int chunk = first; chunk < min(count, first + kAhead); ++chunk) {
+    for (int chunk = first; chunk < min(count, first + kChunksAhead); ++chunk) {
       inner.chain({{rows[0].x, rows[0].z}, {rows[0].y, rows[0].w}, {o[0].x, o[0].y, o[0].z, o[0].w}});
       if ((unit.first_chunk + chunk + 1) % kSuperchunkChunks == 0 || chunk + 1 == count) {
         total.chain(inner);
         inner.clear();
       }
 #pragma unroll
-      for (int i = 0; i + 1 < kAhead; ++i) {
+      for (int i = 0; i + 1 < kChunksAhead; ++i) {
         o[i] = o[i + 1];
         rows[i] = rows[i + 1];
       }
@@ -101,67 +108,38 @@ __host__ __device__ constexpr bool is_half_empty(int64_t rows) {
   return rows <= 4;
 }
 
-// The chunk of a unit is done: some warps have written its state, a share of the columns each, and each counts it.
-// Whoever counts a sequence's last chunk chains all of them and finishes its columns.
-template <class Tag, int kAhead>
-class HandIn {
-  static constexpr int kEights = Tag::kRows / 8;
-  static constexpr int kWarps = kHandInWarps * share_of<Tag>();
-  static constexpr int kColumnTiles = Tag::kHeadDim / kDecodeColumnGroup / kWarps;
+// Blocks of the kernel below that the device surely holds beside the first kernel's.
+inline constexpr uint32_t kFewBlocks = 264;
 
- public:
-  // `warp` of those that have the unit's columns.
-  __device__ __forceinline__ HandIn(const DecodeArguments& args, const Unit& unit, int warp)
-      : args_(args), unit_(unit), warp_(warp) {}
-
-  // Before the first count, at any time.
-  __device__ __forceinline__ void claim() const {
-    if (threadIdx.x % 32 == 0) {
-      claim_counter(counter());
-    }
-    __syncwarp();
+// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. A few blocks run everything
+// twice, the first time over no states, before there is anything to wait for, so that the second time finds its
+// instructions.
+template <class Tag>
+__global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
+    combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
+  fetch_arguments(args);
+  const int heads = static_cast<int>(args.heads.value);
+  const int batch = divide(static_cast<int>(blockIdx.x), args.heads);
+  PartOfState part(static_cast<int>(threadIdx.x / 32), static_cast<int>(blockIdx.y));
+  if (is_half_empty(int64_t{args.seqlen_q} * args.group.value)) {
+    part.group = 2 * part.group + part.q / 2;
+    part.q %= 2;
   }
-
-  // Memory is neither read nor written unless the unit is `real`.
-  __device__ __forceinline__ void run(bool real) const {
-    __syncwarp();
-    if (real) {
-      bool last = false;
-      if (threadIdx.x % 32 == 0) {
-        last = count_up(counter()) == static_cast<uint32_t>(unit_.chunks - unit_.first_chunk - 1);
-        if (last) {
-          *counter() = 0;
-        }
-      }
-      if (!uniform(last)) {
-        return;
-      }
-      __syncwarp();
-    }
-    // Lanes without rows take the columns of another tile.
-    const bool half = kColumnTiles > 1 && is_half_empty(int64_t{args_.seqlen_q} * args_.group.value);
+  const UnitFinder<Tag> finder(args);
+  const Unit unit = finder.first_of(batch, static_cast<int>(blockIdx.x) - batch * heads);
+  const RowPlaces places(args, unit, part);
 #pragma unroll 1
-    for (int i = 0; i < (half ? kColumnTiles / 2 : kColumnTiles * kEights); ++i) {
-      PartOfState at(warp_ * kColumnTiles + (half ? 2 * i : i / kEights), half ? 0 : i % kEights);
-      if (half) {
-        at.group += at.q / 2;
-        at.q %= 2;
+  for (int pass = gridDim.x * gridDim.y <= kFewBlocks ? 0 : 1; pass < 2; ++pass) {
+    const bool real = pass == 1;
+    if (real) {
+      wait_for_primary();  // by every thread: a grid that ends without waiting lets the stream go on
+      if (unit.chunks - unit.first_chunk == 1) {
+        return;  // finished by the first kernel
       }
-      const StatePart total = chain_chunks<Tag, kAhead>(args_, unit_, at, real);
-      at.q = opaque(at.q);  // where rows go is found out here and not before, for want of registers
-      at.eight = opaque(at.eight);
-      finish_rows<Tag::kBf16>(args_, unit_, at, RowPlaces(args_, unit_, at), total, real);
     }
+    const StatePart total = chain_chunks<Tag>(args, unit, part, real);
+    finish_rows<Tag::kBf16>(args, unit, part, places, total, real);
   }
-
- private:
-  __device__ __forceinline__ unsigned long long* counter() const {
-    return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kWarps + warp_;
-  }
-
-  const DecodeArguments& args_;
-  const Unit& unit_;
-  int warp_;
-};
+}
 
 }  // namespace tessera::sm90

@@ -53,7 +53,6 @@ struct DecodeEntry {
   bool bf16;
   int rows;                             // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
   int cluster;                          // blocks that share a chunk
-  int counters;                         // who counts chunks of a tile
   int64_t most_units;                   // of problems that it is for
   cudaError_t (*resident)(int* units);  // that the current device works on at a time
   cudaError_t (*launch)(const DecodeArguments& arguments, int units, cudaStream_t stream);

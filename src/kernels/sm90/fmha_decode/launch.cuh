@@ -50,7 +50,21 @@ struct AloneLauncher {
       first.attrs = &cluster;
       first.numAttrs = 1;
     }
-    return cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
+    error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
+    if (error != cudaSuccess || arguments.state_chunks == 1) {
+      return error;
+    }
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t second{};
+    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
+    const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
+    second.blockDim = dim3(Tag::kHeadDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.stream = stream;
+    second.attrs = &early;
+    second.numAttrs = 1;
+    return cudaLaunchKernelEx(&second, combine_chunks_sm90<Tag>, arguments);
   }
 };
 
@@ -106,7 +120,6 @@ constexpr DecodeEntry alone_entry(const char* name) {
           Tag::kBf16,
           Tag::kRows,
           1,
-          kHandInWarps,
           Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
           &Launcher::resident,
           &Launcher::launch};
@@ -116,16 +129,15 @@ constexpr DecodeEntry alone_entry(const char* name) {
 template <class Tag>
 constexpr DecodeEntry duo_entry(const char* name) {
   using Launcher = AloneLauncher<DuoKernel<Tag>>;
-  return {name,      Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, 2, 2 * kHandInWarps,
+  return {name,      Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, DuoKernel<Tag>::kShare,
           kDuoUnits, &Launcher::resident, &Launcher::launch};
 }
 
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
   using Launcher = TeamLauncher<Tag>;
-  constexpr int kTeam = TeamLayout<Tag>::kTeam;
-  return {name,  Tag::kHeadDim, Tag::kBf16, Tag::kRows, kTeam,
-          kTeam, kTeamUnits, &Launcher::resident, &Launcher::launch};
+  return {name,       Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, TeamLayout<Tag>::kTeam,
+          kTeamUnits, &Launcher::resident, &Launcher::launch};
 }
 
 }  // namespace tessera::sm90

@@ -45,15 +45,12 @@ class Pages {
 
   // -1: the row is absent, or nobody sees it. Of contiguous rows the sequence is the page.
   __device__ __forceinline__ int of(int key) const {
-    int page = -1;
-    if (key >= seen_ && key < keys_) {
-      page = batch_;
-      if (table_ != nullptr) {
-        page = table_[divide(key, args_.page_size)];
-        page = static_cast<uint32_t>(page) < static_cast<uint64_t>(args_.num_pages) ? page : -1;
-      }
+    const bool seen = key >= seen_ && key < keys_;
+    if (table_ == nullptr) {
+      return seen ? batch_ : -1;
     }
-    return page;
+    const int page = load_unless(!seen, table_ + divide(key, args_.page_size));
+    return static_cast<uint32_t>(page) < static_cast<uint64_t>(args_.num_pages) ? page : -1;
   }
 
   // Elements from the first row of the first page; 0 for a row that is absent.
@@ -69,6 +66,21 @@ class Pages {
   }
 
  private:
+  // -1 and no read if `absent`. No branch, so that several are on their way at a time; the compiler makes some of the
+  // plain way to write it.
+  static __device__ __forceinline__ int load_unless(bool absent, const int32_t* from) {
+    int value;
+    asm("{\n"
+        ".reg .pred absent;\n"
+        "setp.ne.s32 absent, %2, 0;\n"
+        "mov.b32 %0, -1;\n"
+        "@!absent ld.global.b32 %0, [%1];\n"
+        "}"
+        : "=r"(value)
+        : "l"(from), "r"(absent ? 1 : 0));
+    return value;
+  }
+
   const DecodeArguments& args_;
   const int32_t* table_;
   int batch_, seen_, keys_;

@@ -41,7 +41,6 @@ class Team : private TeamUnit<Tag> {
   static constexpr int kOwn = Layout::kOwn;
   static constexpr int kSteps = Layout::kHeadDim / 16;
   static constexpr int kEightGranules = Layout::kGranules / 8;
-  static constexpr int kStatesAhead = 4;
   static constexpr bool kBf16 = Tag::kBf16;
 
   using TeamUnit<Tag>::args_;
@@ -396,6 +395,15 @@ class Team : private TeamUnit<Tag> {
   // R7, by warp 6.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
+    bool moved = false;
+#pragma unroll
+    for (int h = 0; h < kEightGranules; ++h) {
+#pragma unroll
+      for (const float a : moves.a[h]) {
+        moved |= a != 1.0F;
+      }
+    }
+    moved = __any_sync(kAllLanes, moved);
     barrier_wait(smem_ + Layout::kSumsFull, 0);
     __syncwarp();
 #pragma unroll 4
@@ -404,8 +412,12 @@ class Team : private TeamUnit<Tag> {
       for (int i = 0; i < kEights; ++i) {
         const float2 sum = load_pair(smem_ + Layout::kSums +
                                      static_cast<uint32_t>(g * Layout::kSumsBlock + 4 * (e_ * kRows + 8 * i + 2 * q_)));
-        l[2 * i] = __fmaf_rn(l[2 * i], factor(moves.a, g, 2 * i, q_), sum.x);
-        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], factor(moves.a, g, 2 * i + 1, q_), sum.y);
+        float2 a = {1.0F, 1.0F};  // which it mostly is
+        if (moved) {
+          a = {factor(moves.a, g, 2 * i, q_), factor(moves.a, g, 2 * i + 1, q_)};
+        }
+        l[2 * i] = __fmaf_rn(l[2 * i], a.x, sum.x);
+        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], a.y, sum.y);
       }
     }
 #pragma unroll
@@ -553,7 +565,7 @@ class Team : private TeamUnit<Tag> {
       const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
-        part = chain_chunks<Tag, kStatesAhead>(args_, unit_, at, real);
+        part = chain_chunks<Tag>(args_, unit_, at, real);
       }
       finish_rows<kBf16>(args_, unit_, at, places, part, real);
     }
