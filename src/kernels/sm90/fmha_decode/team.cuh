@@ -565,7 +565,7 @@ class Team : private TeamUnit<Tag> {
       const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
-        part = chain_chunks<Tag>(args_, unit_, at, real);
+        part = chain_chunks<Tag, 4>(args_, unit_, at, real);
       }
       finish_rows<kBf16>(args_, unit_, at, places, part, real);
     }
