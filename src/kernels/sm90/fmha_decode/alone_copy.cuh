@@ -63,11 +63,12 @@ class GranuleCopy {
     return row_ - lane / kPieces + lane / kWarpRows % kStages * kStageKeys + kStep * (index / kRowsAtOnce) +
            index % kRowsAtOnce;
   }
-  // `found` is the page of the lane's own row.
+  // `entry` is what the table says of the lane's own row.
   __device__ __forceinline__ void found(At& at, const Pages& pages, const uint16_t* data, const DecodeStrides& strides,
-                                        int first, int found) const {
-    const int64_t mine = pages.offset(first + own_row(), found, strides);
-    const uint32_t there = __ballot_sync(kAllLanes, found >= 0);
+                                        int first, int32_t entry) const {
+    const int page = pages.page(first + own_row(), entry);
+    const int64_t mine = pages.offset(first + own_row(), page, strides);
+    const uint32_t there = __ballot_sync(kAllLanes, page >= 0);
 #pragma unroll
     for (int stage = 0; stage < kStages; ++stage) {
       const uint32_t to = next_stage(at);
@@ -155,7 +156,7 @@ class AloneCopy {
       if (first >= unit.seen && first + Layout::kGranule <= unit.keys && args_.dims == Layout::kHeadDim) {
         copier.whole(at_, data + unit.batch * strides.batch, strides.token, first);
       } else {
-        copier.found(at_, pages, data, strides, first, pages.of(first + copier.own_row()));
+        copier.found(at_, pages, data, strides, first, pages.ask(first + copier.own_row()));
       }
     };
     const int own = rank_ * Layout::kGranule;
@@ -174,18 +175,18 @@ class AloneCopy {
     }
   }
 
-  // Pages of the rows that the lane looks up for a round: of V, and of K where those are other ones.
+  // What the table says of the rows that the lane looks up for a round: of V, and of K where those are other ones.
   struct Found {
-    int values[kShare];
-    int keys;
+    int32_t values[kShare];
+    int32_t keys;
   };
   __device__ __forceinline__ Found look_up(const Pages& pages, int first) const {
     Found found;
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
-      found.values[i] = pages.of(first + i * Layout::kGranule + values_.own_row());
+      found.values[i] = pages.ask(first + i * Layout::kGranule + values_.own_row());
     }
-    found.keys = kShare == 1 ? found.values[0] : pages.of(first + rank_ * Layout::kGranule + keys_.own_row());
+    found.keys = kShare == 1 ? found.values[0] : pages.ask(first + rank_ * Layout::kGranule + keys_.own_row());
     return found;
   }
 
@@ -193,6 +194,9 @@ class AloneCopy {
                                              const UnitKeys<Tag>& keys) {
     const Pages pages(args_, unit);
     const int own = rank_ * Layout::kGranule;
+    if (keys.begin >= keys.end) {
+      return;
+    }
     Found found[kAhead];  // of the round whose V is next, and those behind it
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {

@@ -152,13 +152,13 @@ class AloneScores {
 
   // R1 and R2.
   __device__ __forceinline__ void multiply(float (&s)[kTiles][kEights][4], const Pages& pages, int first_key) {
-    bool there[kTiles][2];
+    int32_t entries[kTiles][2];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_ + 8 * h;
-        there[t][h] = args_.page_table == nullptr || pages.of(key) >= 0;
+        entries[t][h] = pages.ask(key);
       }
     }
     uint32_t keys[kTiles];  // of the lane's row of matrices
@@ -232,10 +232,11 @@ class AloneScores {
       const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
+        const bool there = pages.exists(entries[t][h]);
 #pragma unroll
         for (int i = 0; i < 2 * kEights; ++i) {
           float& x = s[t][i / 2][2 * h + i % 2];
-          x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
+          x = there && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
         }
       }
     }

@@ -43,14 +43,23 @@ class Pages {
         seen_(unit.seen),
         keys_(unit.keys) {}
 
-  // -1: the row is absent, or nobody sees it. Of contiguous rows the sequence is the page.
-  __device__ __forceinline__ int of(int key) const {
-    const bool seen = key >= seen_ && key < keys_;
-    if (table_ == nullptr) {
-      return seen ? batch_ : -1;
+  // The table's entry for a key of a sequence that has some, for page(). Nothing is done with it here, so that several
+  // are on their way at a time: a comparison at once would wait for each.
+  __device__ __forceinline__ int32_t ask(int key) const {
+    int32_t entry = batch_;
+    if (table_ != nullptr) {
+      const int32_t* from = table_ + divide(min(key, keys_ - 1), args_.page_size);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
     }
-    const int page = load_unless(!seen, table_ + divide(key, args_.page_size));
-    return static_cast<uint32_t>(page) < static_cast<uint64_t>(args_.num_pages) ? page : -1;
+    return entry;
+  }
+  // Whether the pool has the page.
+  __device__ __forceinline__ bool exists(int32_t entry) const {
+    return table_ == nullptr || static_cast<uint32_t>(entry) < static_cast<uint64_t>(args_.num_pages);
+  }
+  // -1: the row is absent, or nobody sees it. Of contiguous rows the sequence is the page.
+  __device__ __forceinline__ int page(int key, int32_t entry) const {
+    return key >= seen_ && key < keys_ && exists(entry) ? entry : -1;
   }
 
   // Elements from the first row of the first page; 0 for a row that is absent.
@@ -66,21 +75,6 @@ class Pages {
   }
 
  private:
-  // -1 and no read if `absent`. No branch, so that several are on their way at a time; the compiler makes some of the
-  // plain way to write it.
-  static __device__ __forceinline__ int load_unless(bool absent, const int32_t* from) {
-    int value;
-    asm("{\n"
-        ".reg .pred absent;\n"
-        "setp.ne.s32 absent, %2, 0;\n"
-        "mov.b32 %0, -1;\n"
-        "@!absent ld.global.b32 %0, [%1];\n"
-        "}"
-        : "=r"(value)
-        : "l"(from), "r"(absent ? 1 : 0));
-    return value;
-  }
-
   const DecodeArguments& args_;
   const int32_t* table_;
   int batch_, seen_, keys_;
