@@ -8,6 +8,7 @@
 #include "kernels/sm90/fmha_decode/alone_copy.cuh"
 #include "kernels/sm90/fmha_decode/alone_outputs.cuh"
 #include "kernels/sm90/fmha_decode/alone_scores.cuh"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/ptx.cuh"
 
@@ -24,20 +25,45 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     barrier_init(smem + Layout::kFull + 8 * threadIdx.x, 32 * kAloneCopyWarps);
     barrier_init(smem + Layout::kEmpty + 8 * threadIdx.x, kAloneWarps);
   }
-  if (threadIdx.x < 2) {
-    barrier_init(smem + Layout::kSlotFull + 8 * threadIdx.x, kAloneWarps);
-    barrier_init(smem + Layout::kSlotEmpty + 8 * threadIdx.x, kAloneWarps);
-    barrier_init(smem + Layout::kRunningFull + 8 * threadIdx.x, kAloneWarps);
+  if (threadIdx.x < Layout::kSlotCount) {
+    const uint32_t slot = 8 * threadIdx.x;
+    // What comes from the other block counts bytes.
+    const bool own = Layout::kShare == 1 || threadIdx.x % Layout::kShare == cluster_rank();
+    barrier_init(smem + Layout::kSlotFull + slot, own ? kAloneWarps : 1);
+    barrier_init(smem + Layout::kSlotEmpty + slot, kAloneWarps);
+    barrier_init(smem + Layout::kRunningFull + slot, Layout::kShare == 1 ? kAloneWarps : 1);
+    if (Layout::kShare > 1) {
+      barrier_init_fence();
+      barrier_arrive_expect(smem + Layout::kRunningFull + slot, 4 * Layout::kRows);
+      if (!own) {
+        barrier_arrive_expect(smem + Layout::kSlotFull + slot, Layout::kSlotBytes);
+      }
+    }
   }
   fetch_arguments(args);
   launch_dependents();
   __syncthreads();
+  if (Layout::kShare > 1) {
+    if (uniform(UnitFinder<Tag>(args).find(static_cast<int>(blockIdx.x) / Layout::kShare).batch) < 0) {
+      return;
+    }
+    cluster_arrive();
+  }
   if (warp < kAloneCopyWarps) {
     AloneCopy<Tag>(args, smem, static_cast<int>(threadIdx.x)).run();
   } else if (warp < kAloneCopyWarps + kAloneWarps) {
     AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
   } else {
     AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
+  }
+  if (Layout::kShare > 1) {
+    // Nobody leaves before all that it sends and that is sent to it has come.
+    __syncwarp();
+    if (warp < kAloneCopyWarps + kAloneWarps) {
+      cluster_wait();
+    }
+    cluster_arrive();
+    cluster_wait();
   }
 }
 

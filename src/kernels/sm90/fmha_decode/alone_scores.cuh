@@ -12,6 +12,7 @@
 #include "contract/exp2.h"
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/alone.h"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/modifiers.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
@@ -53,7 +54,7 @@ class AloneScores {
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+    for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;
@@ -61,17 +62,30 @@ class AloneScores {
       const UnitKeys<Tag> keys(unit);
       const Pages pages(args_, unit);
       begin(unit);
+      if (Layout::kShare > 1) {
+        cluster_wait();
+      }
+      const int rank = Layout::kShare == 1 ? 0 : static_cast<int>(cluster_rank());
+      int granule = 0;  // of the unit
 #pragma unroll 1
-      for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-        if (kGroups == 1 || slot_.stage == group_) {
-          score(pages, first, first == keys.begin);
-        } else {
-          skip();
+      for (int first = keys.begin; first < keys.end; first += Layout::kRound) {
+        const int own = first + rank * Layout::kGranule;
+        if (Layout::kShare == 1 || own < keys.end) {
+          if (kGroups == 1 || turn_.stage == group_) {
+            score(pages, own, granule + rank);
+          } else {
+            skip();
+          }
         }
-        slot_.advance();
+        turn_.advance();
+        granule += Layout::kShare;
         if (first > keys.begin) {
           skip();
         }
+      }
+      if (Layout::kShare > 1) {
+        replay_others(keys.granules());  // what the other block sends has come before this one leaves
+        return;
       }
       if (keys.begin < keys.end) {
         skip();
@@ -82,13 +96,16 @@ class AloneScores {
  private:
   struct None {};
 
-  __device__ __forceinline__ void score(const Pages& pages, int first_key, bool first) {
+  __device__ __forceinline__ void score(const Pages& pages, int first_key, int granule) {
+    slot_ = Layout::kShare == 1 ? turn_.stage : static_cast<uint32_t>(granule);
     float s[kTiles][kEights][4];
     multiply(s, pages, first_key);
     float a[2 * kEights];
     float offset[2 * kEights];
-    maxima(s, a, offset, first);
-    barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_.stage, slot_.parity ^ 1U);
+    maxima(s, a, offset, granule);
+    if (Layout::kShare == 1) {
+      barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_, turn_.parity ^ 1U);
+    }
     __syncwarp();
     weigh(s, offset);
     hand_over(a);
@@ -152,18 +169,18 @@ class AloneScores {
 
   // R1 and R2.
   __device__ __forceinline__ void multiply(float (&s)[kTiles][kEights][4], const Pages& pages, int first_key) {
-    bool there[kTiles][2];
+    int32_t entries[kTiles][2];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_ + 8 * h;
-        there[t][h] = args_.page_table == nullptr || pages.of(key) >= 0;
+        entries[t][h] = pages.ask(key);
       }
     }
     [[maybe_unused]] uint32_t sees = 0;
     if constexpr (kModified) {
-      sees = sight(there, first_key);
+      sees = sight(pages, entries, first_key);
     }
     uint32_t keys[kTiles];  // of the lane's row of matrices
     uint32_t stages[Layout::kGranuleStages];
@@ -248,10 +265,11 @@ class AloneScores {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
+          const bool there = pages.exists(entries[t][h]);
 #pragma unroll
           for (int i = 0; i < 2 * kEights; ++i) {
             float& x = s[t][i / 2][2 * h + i % 2];
-            x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
+            x = there && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
           }
         }
       }
@@ -260,7 +278,7 @@ class AloneScores {
 
   // R2 with custom bits: which of the lane's scores are seen, bit 2 kTiles i + n of row i and the n-th of the lane's
   // keys.
-  __device__ __forceinline__ uint32_t sight(const bool (&there)[kTiles][2], int first_key) {
+  __device__ __forceinline__ uint32_t sight(const Pages& pages, const int32_t (&entries)[kTiles][2], int first_key) {
     constexpr int kKeys = 2 * kTiles;
     const VisibleKeys<kRows> visible = modifiers_.visible<kRows>(args_);
     int keys[kKeys];
@@ -268,9 +286,10 @@ class AloneScores {
 #pragma unroll
     for (int n = 0; n < kKeys; ++n) {
       keys[n] = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
+      const bool there = pages.exists(entries[n / 2][n % 2]);
 #pragma unroll
       for (int i = 0; i < 2 * kEights; ++i) {
-        sees |= static_cast<uint32_t>(there[n / 2][n % 2] && visible.sees(i, keys[n])) << (kKeys * i + n);
+        sees |= static_cast<uint32_t>(there && visible.sees(i, keys[n])) << (kKeys * i + n);
       }
     }
     if (modifiers_.covers(first_key + Layout::kGranule)) {
@@ -342,9 +361,9 @@ class AloneScores {
 
   // R3: what happens to m in the granule.
   __device__ __forceinline__ void maxima(const float (&s)[kTiles][kEights][4], float (&a)[2 * kEights],
-                                         float (&offset)[2 * kEights], bool first) {
+                                         float (&offset)[2 * kEights], int granule) {
     // Two places per group: a warp writes the next ones while others may still read.
-    const uint32_t place = kGroups == 1 ? slot_.stage : 2 * slot_.stage + slot_.parity;
+    const uint32_t place = kGroups == 1 ? turn_.stage : 2 * turn_.stage + turn_.parity;
     const uint32_t maxima_at = smem_ + Layout::kMaxima + place * Layout::kMaximaBytes;
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
@@ -375,7 +394,10 @@ class AloneScores {
       u[2 * i] = integer_above(mu.x, args_.c);
       u[2 * i + 1] = integer_above(mu.y, args_.c);
     }
-    if (kGroups > 1 && !first) {
+    if constexpr (Layout::kShare > 1) {
+      send_highest(u);
+      replay_others(granule);
+    } else if (kGroups > 1 && granule > 0) {
       take_running();
     }
     float before[2 * kEights];
@@ -384,7 +406,7 @@ class AloneScores {
       before[row] = m_[row];
       m_[row] = u[row] > __fadd_rn(before[row], kLazyThreshold) ? u[row] : before[row];
     }
-    if (kGroups > 1) {
+    if (kGroups > 1 && Layout::kShare == 1) {
       leave_running();
     }
 #pragma unroll
@@ -398,8 +420,8 @@ class AloneScores {
   // m of R3 goes from group to group. A place is written again when all warps of the other group have left theirs of
   // the granule between, which is behind their look at it.
   __device__ __forceinline__ void take_running() {
-    const uint32_t other = slot_.stage ^ 1U;
-    const uint32_t parity = slot_.stage == 0 ? slot_.parity ^ 1U : slot_.parity;
+    const uint32_t other = group_ ^ 1U;
+    const uint32_t parity = group_ == 0 ? turn_.parity ^ 1U : turn_.parity;
     barrier_wait(smem_ + Layout::kRunningFull + 8 * other, parity);
     __syncwarp();
 #pragma unroll
@@ -413,14 +435,43 @@ class AloneScores {
     if (warp_ == 0 && e_ == 0) {
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
-        store_pair(running(slot_.stage, i), {m_[2 * i], m_[2 * i + 1]});
+        store_pair(running(group_, i), {m_[2 * i], m_[2 * i + 1]});
       }
     }
     __syncwarp();
     if (lane_ == 0) {
-      barrier_arrive(smem_ + Layout::kRunningFull + 8 * slot_.stage);
+      barrier_arrive(smem_ + Layout::kRunningFull + 8 * group_);
     }
   }
+
+  // Where blocks share a unit: u of the granule, to all of them; and R3 over those since the group's last one.
+  __device__ __forceinline__ void send_highest(const float (&u)[2 * kEights]) const {
+    if (warp_ == 0 && e_ < Layout::kShare) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        send(in_block(running(slot_, i), static_cast<uint32_t>(e_)),
+             in_block(smem_ + Layout::kRunningFull + 8 * slot_, static_cast<uint32_t>(e_)),
+             make_float2(u[2 * i], u[2 * i + 1]));
+      }
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ void replay_others(int granule) {
+#pragma unroll 1
+    for (; next_ < granule; ++next_) {
+      barrier_wait(smem_ + Layout::kRunningFull + 8 * static_cast<uint32_t>(next_), 0);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        const float2 u = load_pair(running(static_cast<uint32_t>(next_), i));
+        m_[2 * i] = u.x > __fadd_rn(m_[2 * i], kLazyThreshold) ? u.x : m_[2 * i];
+        m_[2 * i + 1] = u.y > __fadd_rn(m_[2 * i + 1], kLazyThreshold) ? u.y : m_[2 * i + 1];
+      }
+    }
+    ++next_;
+  }
+
+  // `group`, or the granule.
   __device__ __forceinline__ uint32_t running(uint32_t group, int eight) const {
     return smem_ + Layout::kRunning + group * (4 * kRows) + static_cast<uint32_t>(4 * (8 * eight + 2 * q_));
   }
@@ -454,7 +505,7 @@ class AloneScores {
   }
 
   __device__ __forceinline__ uint32_t slot() const {
-    return smem_ + Layout::kSlots + slot_.stage * Layout::kSlotBytes;
+    return smem_ + Layout::kSlots + slot_ * Layout::kSlotBytes;
   }
 
   // a and m go with the weights.
@@ -467,9 +518,21 @@ class AloneScores {
         store_pair(rows + Layout::kMaximum, {m_[2 * i], m_[2 * i + 1]});
       }
     }
+    if (Layout::kShare > 1) {
+      fence_async_proxy();
+    }
     __syncwarp();
     if (lane_ == 0) {
-      barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
+      barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_);
+    }
+    if (Layout::kShare > 1 && warp_ == 0) {
+      barrier_wait(smem_ + Layout::kSlotFull + 8 * slot_, 0);
+      if (lane_ == 0) {
+        const uint32_t other = cluster_rank() ^ 1U;
+        copy_to_block(in_block(slot(), other), slot(), Layout::kSlotBytes,
+                      in_block(smem_ + Layout::kSlotFull + 8 * slot_, other));
+      }
+      __syncwarp();
     }
   }
 
@@ -488,7 +551,9 @@ class AloneScores {
   uint32_t group_;
   int lane_, e_, q_;
   StageAt<Layout::kStages> at_;
-  StageAt<2> slot_;
+  StageAt<2> turn_;    // of the groups, or slots
+  uint32_t slot_ = 0;  // of the granule
+  int next_ = 0;       // granule whose u is not in m yet
   std::conditional_t<kModified, None, VisibleKeys<kRows>> visible_;
   std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
   uint32_t seen_;  // of modified scores: bit n, some row sees the n-th of the lane's keys

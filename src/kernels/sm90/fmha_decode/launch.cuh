@@ -16,7 +16,7 @@ struct AloneLauncher {
     return cudaFuncSetAttribute(fmha_decode_alone_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 Layout::kBytes);
   }
-  static cudaError_t resident(int* blocks) {
+  static cudaError_t resident(int* blocks) {  // units
     int device = 0;
     int processors = 0;
     cudaError_t error = prepare();
@@ -29,7 +29,7 @@ struct AloneLauncher {
     if (error == cudaSuccess) {
       error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, Layout::kThreads,
                                                             Layout::kBytes);
-      *blocks *= processors;
+      *blocks = *blocks * processors / Layout::kShare;
     }
     return error;
   }
@@ -39,10 +39,17 @@ struct AloneLauncher {
       return error;
     }
     cudaLaunchConfig_t first{};
-    first.gridDim = dim3(static_cast<unsigned>(blocks));
+    first.gridDim = dim3(static_cast<unsigned>(blocks * Layout::kShare));
     first.blockDim = dim3(Layout::kThreads);
     first.dynamicSmemBytes = Layout::kBytes;
     first.stream = stream;
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {Layout::kShare, 1, 1};
+    if (Layout::kShare > 1) {
+      first.attrs = &cluster;
+      first.numAttrs = 1;
+    }
     error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
     if (error != cudaSuccess || arguments.state_chunks == 1) {
       return error;
@@ -118,6 +125,14 @@ constexpr DecodeEntry alone_entry(const char* name) {
           Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
           &Launcher::resident,
           &Launcher::launch};
+}
+
+// `Tag` of one resident block.
+template <class Tag>
+constexpr DecodeEntry duo_entry(const char* name) {
+  using Launcher = AloneLauncher<DuoKernel<Tag>>;
+  return {name,      Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, DuoKernel<Tag>::kShare,
+          kDuoUnits, &Launcher::resident, &Launcher::launch};
 }
 
 template <class Tag>
