@@ -112,34 +112,34 @@ struct TeamLauncher {
   }
 };
 
+template <class Tag, class Launcher>
+constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units) {
+  return {.name = name,
+          .head_dim = Tag::kHeadDim,
+          .value_dim = Tag::kValueDim,
+          .bf16 = Tag::kBf16,
+          .modified = Tag::kModified,
+          .rows = Tag::kRows,
+          .cluster = cluster,
+          .most_units = most_units,
+          .resident = &Launcher::resident,
+          .launch = &Launcher::launch};
+}
+
 template <class Tag>
 constexpr DecodeEntry alone_entry(const char* name) {
-  using Launcher = AloneLauncher<Tag>;
-  return {name,
-          Tag::kHeadDim,
-          Tag::kValueDim,
-          Tag::kBf16,
-          Tag::kModified,
-          Tag::kRows,
-          1,
-          Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
-          &Launcher::resident,
-          &Launcher::launch};
+  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, Tag::kResident == 1 ? kSingleUnits : kAnyUnits);
 }
 
 // `Tag` of one resident block.
 template <class Tag>
 constexpr DecodeEntry duo_entry(const char* name) {
-  using Launcher = AloneLauncher<DuoKernel<Tag>>;
-  return {name,      Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, DuoKernel<Tag>::kShare,
-          kDuoUnits, &Launcher::resident, &Launcher::launch};
+  return entry_of<Tag, AloneLauncher<DuoKernel<Tag>>>(name, DuoKernel<Tag>::kShare, kDuoUnits);
 }
 
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
-  using Launcher = TeamLauncher<Tag>;
-  return {name,       Tag::kHeadDim,          Tag::kValueDim, Tag::kBf16,          Tag::kModified,
-          Tag::kRows, TeamLayout<Tag>::kTeam, kTeamUnits,     &Launcher::resident, &Launcher::launch};
+  return entry_of<Tag, TeamLauncher<Tag>>(name, TeamLayout<Tag>::kTeam, kTeamUnits);
 }
 
 }  // namespace tessera::sm90
