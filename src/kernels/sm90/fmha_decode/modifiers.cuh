@@ -28,7 +28,10 @@ class ScoreModifiers {
   // R2 but for custom bits.
   template <int kRows>
   __device__ __forceinline__ VisibleKeys<kRows> visible(const DecodeArguments& args) const {
-    return {args, first_row_, keys_};
+    Unit unit{};
+    unit.first_row = first_row_;
+    unit.keys = keys_;
+    return {args, unit};
   }
 
   // Whether custom bits cover any key before `end`.

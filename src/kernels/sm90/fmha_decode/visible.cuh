@@ -13,17 +13,14 @@ template <int kRows>
 class VisibleKeys {
  public:
   VisibleKeys() = default;
-  __device__ __forceinline__ VisibleKeys(const DecodeArguments& args, const Unit& unit)
-      : VisibleKeys(args, unit.first_row, unit.keys) {}
-  // The tile begins with `first_row`, the sequence has so many keys.
-  __device__ __forceinline__ VisibleKeys(const DecodeArguments& args, int first_row, int keys) {
+  __device__ __forceinline__ VisibleKeys(const DecodeArguments& args, const Unit& unit) {
     const auto q = static_cast<int>(threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < kRows / 4; ++i) {
-      const int row = first_row + 8 * (i / 2) + 2 * q + i % 2;
+      const int row = unit.first_row + 8 * (i / 2) + 2 * q + i % 2;
       const int token = divide(row, args.group);
-      const int position = keys - args.seqlen_q + token;
-      int end = keys;
+      const int position = unit.keys - args.seqlen_q + token;
+      int end = unit.keys;
       if (args.causal != 0) {
         end = min(end, position + 1);
       }
