@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/fmha_decode/alone.h"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
@@ -34,27 +35,39 @@ class AloneOutputs {
     q_ = lane_ % 4;
   }
 
+  // Of warp `warp` of the block among all that have the unit's columns.
+  static __device__ __forceinline__ int number_of(int warp) {
+    return Layout::kShare == 1 ? warp : static_cast<int>(cluster_rank()) * kAloneWarps + warp;
+  }
+
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+    for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;
       }
-      const UnitKeys<Tag> keys(unit);
       begin();
-      if (keys.begin < keys.end) {
+      const UnitKeys<Tag> keys(unit);
+      const int own = Layout::kShare == 1 ? 0 : static_cast<int>(cluster_rank()) * Layout::kGranule;
+      if (keys.begin + own < keys.end) {
         skip_keys();
       }
 #pragma unroll 1
-      for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-        if (first + Layout::kGranule < keys.end) {
+      for (int first = keys.begin; first < keys.end; first += Layout::kRound) {
+        if (first + Layout::kRound + own < keys.end) {
           skip_keys();
         }
-        granule();
+#pragma unroll 1
+        for (int i = 0; i < Layout::kShare && first + i * Layout::kGranule < keys.end; ++i) {
+          granule();
+        }
       }
       close(unit);
+      if (Layout::kShare > 1) {
+        return;
+      }
     }
   }
 
@@ -124,13 +137,13 @@ class AloneOutputs {
         }
       }
     }
-    constexpr int kSteps = Layout::kStageKeys / 16;
+    constexpr int kSteps = Layout::kValueStageKeys / 16;
     uint32_t b[4];  // P of the step; with eight rows of two steps
     const uint32_t weights = slot() + Layout::kP + static_cast<uint32_t>(16 * lane_);
     const auto in_stage = static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kValueRowBytes +
                                                 ((warp_ * kColumnTiles * 2 + lane_ / 8 % 2) ^ lane_ % 8) * 16);
 #pragma unroll
-    for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
+    for (int stage = 0; stage < Layout::kValueStages; ++stage) {
       barrier_wait(smem_ + Layout::kFull + 8 * at_.stage, at_.parity);
       __syncwarp();
       const uint32_t values = smem_ + Layout::kRing + at_.stage * Layout::kStageBytes + in_stage;
@@ -163,10 +176,7 @@ class AloneOutputs {
           }
         }
       }
-      __syncwarp();
-      if (lane_ == 0) {
-        barrier_arrive(smem_ + Layout::kEmpty + 8 * at_.stage);
-      }
+      barrier_arrive(smem_ + Layout::kEmpty + 8 * at_.stage);
       at_.advance();
     }
   }
@@ -201,7 +211,7 @@ class AloneOutputs {
 #pragma unroll 1
     for (int i = 0; i < kColumnTiles * kEights; ++i) {
       const StatePart part{{m_[0], m_[1]}, {l_[0], l_[1]}, {o_[0][0][0], o_[0][0][1], o_[0][0][2], o_[0][0][3]}};
-      const PartOfState at(warp_ * kColumnTiles + i / kEights, i % kEights);
+      const PartOfState at(number_of(warp_) * kColumnTiles + i / kEights, i % kEights);
       if (only) {
         finish_rows<kBf16>(args_, unit, at, RowPlaces(args_, unit, at), part);
       } else {
@@ -233,7 +243,7 @@ class AloneOutputs {
   uint32_t smem_;
   int warp_, lane_, e_, q_;
   StageAt<Layout::kStages> at_;
-  StageAt<2> slot_;
+  StageAt<Layout::kSlotCount> slot_;
   float m_[2 * kEights];
   float l_[2 * kEights];
   float o_[kColumnTiles][kEights][4];

@@ -12,6 +12,7 @@
 #include "contract/exp2.h"
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/alone.h"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/modifiers.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
@@ -24,7 +25,8 @@
 
 namespace tessera::sm90 {
 
-inline constexpr uint32_t kAloneBarrier = 1;  // named barrier of the warps that score
+// Named barriers: of all warps that score, and behind it one per group of them.
+inline constexpr uint32_t kAloneBarrier = 1;
 
 template <class Tag>
 class AloneScores {
@@ -32,13 +34,19 @@ class AloneScores {
   static constexpr int kRows = Layout::kRows;
   static constexpr int kEights = Layout::kEights;
   static constexpr int kTiles = Layout::kTiles;
+  static constexpr int kGroups = Layout::kGroups;
   static constexpr bool kBf16 = Tag::kBf16;
   static constexpr bool kModified = Tag::kModified;
   static constexpr int kPieces = Layout::kHeadDim / 8;
 
  public:
+  // `warp` of those that score.
   __device__ __forceinline__ AloneScores(const DecodeArguments& args, uint32_t smem, int warp)
-      : args_(args), smem_(smem), warp_(warp), lane_(static_cast<int>(threadIdx.x % 32)) {
+      : args_(args),
+        smem_(smem),
+        warp_(warp % kAloneWarps),
+        group_(static_cast<uint32_t>(warp / kAloneWarps)),
+        lane_(static_cast<int>(threadIdx.x % 32)) {
     e_ = lane_ / 4;
     q_ = lane_ % 4;
   }
@@ -46,7 +54,7 @@ class AloneScores {
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+    for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;
@@ -54,23 +62,33 @@ class AloneScores {
       const UnitKeys<Tag> keys(unit);
       const Pages pages(args_, unit);
       begin(unit);
+      if (Layout::kShare > 1) {
+        cluster_wait();
+      }
+      const int rank = Layout::kShare == 1 ? 0 : static_cast<int>(cluster_rank());
+      int granule = 0;  // of the unit
 #pragma unroll 1
-      for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-        float s[kTiles][kEights][4];
-        multiply(s, pages, first);
-        float a[2 * kEights];
-        float offset[2 * kEights];
-        maxima(s, a, offset);
-        barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_.stage, slot_.parity ^ 1U);
-        __syncwarp();
-        weigh(s, offset);
-        hand_over(a);
+      for (int first = keys.begin; first < keys.end; first += Layout::kRound) {
+        const int own = first + rank * Layout::kGranule;
+        if (Layout::kShare == 1 || own < keys.end) {
+          if (kGroups == 1 || turn_.stage == group_) {
+            score(pages, own, granule + rank);
+          } else {
+            skip();
+          }
+        }
+        turn_.advance();
+        granule += Layout::kShare;
         if (first > keys.begin) {
-          skip_values();
+          skip();
         }
       }
+      if (Layout::kShare > 1) {
+        replay_others(keys.granules());  // what the other block sends has come before this one leaves
+        return;
+      }
       if (keys.begin < keys.end) {
-        skip_values();
+        skip();
       }
     }
   }
@@ -78,16 +96,45 @@ class AloneScores {
  private:
   struct None {};
 
-  __device__ __forceinline__ static void meet() {
+  __device__ __forceinline__ void score(const Pages& pages, int first_key, int granule) {
+    slot_ = Layout::kShare == 1 ? turn_.stage : static_cast<uint32_t>(granule);
+    float s[kTiles][kEights][4];
+    multiply(s, pages, first_key);
+    float a[2 * kEights];
+    float offset[2 * kEights];
+    maxima(s, a, offset, granule);
+    if (Layout::kShare == 1) {
+      barrier_wait(smem_ + Layout::kSlotEmpty + 8 * slot_, turn_.parity ^ 1U);
+    }
     __syncwarp();
-    named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
+    weigh(s, offset);
+    hand_over(a);
+  }
+
+  __device__ __forceinline__ static void meet_all() {
+    __syncwarp();
+    named_barrier_sync(kAloneBarrier, 32 * kGroups * kAloneWarps);
+  }
+  __device__ __forceinline__ void meet() const {
+    __syncwarp();
+    if (kGroups == 1) {
+      named_barrier_sync(kAloneBarrier, 32 * kAloneWarps);
+    } else if (group_ == 0) {
+      named_barrier_sync(kAloneBarrier + 1, 32 * kAloneWarps);
+    } else {
+      named_barrier_sync(kAloneBarrier + 2, 32 * kAloneWarps);
+    }
   }
 
   // Q, limits of R2, and no maximum yet.
   __device__ __forceinline__ void begin(const Unit& unit) {
+    if (kGroups > 1) {
+      meet_all();  // with one group, maxima() has been behind every use of the last Q
+    }
     const auto group = static_cast<int>(args_.group.value);
 #pragma unroll 1
-    for (int i = 32 * warp_ + lane_; i < kRows * kPieces; i += 32 * kAloneWarps) {
+    for (int i = 32 * (static_cast<int>(group_) * kAloneWarps + warp_) + lane_; i < kRows * kPieces;
+         i += 32 * kGroups * kAloneWarps) {
       const int row = unit.first_row + i / kPieces;
       const int dim = i % kPieces * 8;
       const int token = divide(row, args_.group);
@@ -101,15 +148,16 @@ class AloneScores {
                       static_cast<uint32_t>(i / kPieces * Layout::kRowBytes + (i % kPieces ^ i / kPieces % 8) * 16),
                   piece);
     }
-    visible_ = VisibleKeys<kRows>(args_, unit);
     if constexpr (kModified) {
       modifiers_ = ScoreModifiers(args_, unit);
+    } else {
+      visible_ = VisibleKeys<kRows>(args_, unit);
     }
 #pragma unroll
     for (float& m : m_) {
       m = minus_infinity();
     }
-    meet();
+    meet_all();
   }
 
   // Of a step of the head dim, two pieces of a row of K or Q: as rows are aligned to their length, it and the swizzle
@@ -121,14 +169,18 @@ class AloneScores {
 
   // R1 and R2.
   __device__ __forceinline__ void multiply(float (&s)[kTiles][kEights][4], const Pages& pages, int first_key) {
-    bool there[kTiles][2];
+    int32_t entries[kTiles][2];
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_ + 8 * h;
-        there[t][h] = args_.page_table == nullptr || pages.of(key) >= 0;
+        entries[t][h] = pages.ask(key);
       }
+    }
+    [[maybe_unused]] uint32_t sees = 0;
+    if constexpr (kModified) {
+      sees = sight(pages, entries, first_key);
     }
     uint32_t keys[kTiles];  // of the lane's row of matrices
     uint32_t stages[Layout::kGranuleStages];
@@ -188,69 +240,108 @@ class AloneScores {
         }
       }
     }
-    __syncwarp();
-    if (lane_ == 0) {
 #pragma unroll
-      for (const uint32_t stage : stages) {
-        barrier_arrive(smem_ + Layout::kEmpty + 8 * stage);
-      }
+    for (const uint32_t stage : stages) {
+      barrier_arrive(smem_ + Layout::kEmpty + 8 * stage);
     }
     if constexpr (kModified) {
-      modify(s, there, first_key);
+      if (args_.natural != 0) {
+        make_natural(s, first_key);
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+#pragma unroll
+        for (int n = 0; n < 2 * kTiles; ++n) {
+          float& x = s[n / 2][i / 2][2 * (n % 2) + i % 2];
+          x = (sees >> (2 * kTiles * i + n) & 1U) != 0 ? x : minus_infinity();
+        }
+      }
     } else {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         const int key = first_key + 16 * (warp_ + kAloneWarps * t) + e_;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
+          const bool there = pages.exists(entries[t][h]);
 #pragma unroll
           for (int i = 0; i < 2 * kEights; ++i) {
             float& x = s[t][i / 2][2 * h + i % 2];
-            x = there[t][h] && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
+            x = there && visible_.sees(i, key + 8 * h) ? x : minus_infinity();
           }
         }
       }
     }
   }
 
-  // R1's modifiers, and R2 with custom bits.
-  __device__ __forceinline__ void modify(float (&s)[kTiles][kEights][4], const bool (&there)[kTiles][2],
-                                         int first_key) {
-    if (args_.natural != 0) {
-      // Registers cannot be indexed: the loop works on the first ones, and the others move round.
-#pragma unroll 1
-      for (int n = 0; n < kTiles * kEights; ++n) {
-        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / kEights)) + e_;
-        float(&x)[4] = s[0][0];
+  // R2 with custom bits: which of the lane's scores are seen, bit 2 kTiles i + n of row i and the n-th of the lane's
+  // keys.
+  __device__ __forceinline__ uint32_t sight(const Pages& pages, const int32_t (&entries)[kTiles][2], int first_key) {
+    constexpr int kKeys = 2 * kTiles;
+    const VisibleKeys<kRows> visible = modifiers_.visible<kRows>(args_);
+    int keys[kKeys];
+    uint32_t sees = 0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (n % kEights) + 2 * q_ + r);
-          x[r] = ScoreModifiers::modify(args_, row, key, x[r]);
-          x[2 + r] = ScoreModifiers::modify(args_, row, key + 8, x[2 + r]);
-        }
-        rotate(s);
+    for (int n = 0; n < kKeys; ++n) {
+      keys[n] = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
+      const bool there = pages.exists(entries[n / 2][n % 2]);
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+        sees |= static_cast<uint32_t>(there && visible.sees(i, keys[n])) << (kKeys * i + n);
       }
     }
-    const bool bits = modifiers_.covers(first_key + Layout::kGranule);
+    if (modifiers_.covers(first_key + Layout::kGranule)) {
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+        const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
+        sees &= ~(modifiers_.hidden(row, keys, sees >> (kKeys * i)) << (kKeys * i));
+      }
+    }
     seen_ = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
-      const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
-#pragma unroll
-      for (int n = 0; n < 2 * kTiles; ++n) {
-        const int key = first_key + 16 * (warp_ + kAloneWarps * (n / 2)) + e_ + 8 * (n % 2);
-        bool sees = there[n / 2][n % 2] && visible_.sees(i, key);
-        if (bits && sees) {
-          sees = modifiers_.allows(row, key);
-        }
-        float& x = s[n / 2][i / 2][2 * (n % 2) + i % 2];
-        x = sees ? x : minus_infinity();
-        seen_ |= static_cast<uint32_t>(sees) << n;
-      }
+      seen_ |= sees >> (kKeys * i);
     }
     // What rows of other lanes see.
     seen_ |= __shfl_xor_sync(kAllLanes, seen_, 1);
     seen_ |= __shfl_xor_sync(kAllLanes, seen_, 2);
+    return sees;
+  }
+
+  // Softcap and ALiBi of R1.
+  __device__ __forceinline__ void make_natural(float (&s)[kTiles][kEights][4], int first_key) const {
+    constexpr int kQuads = kTiles * kEights;
+    constexpr int kAtOnce = kQuads < 2 ? 1 : 2;
+    // Registers cannot be indexed: the loop works on the first ones, and the others move round.
+#pragma unroll 1
+    for (int n = 0; n < kQuads; n += kAtOnce) {
+      float x[4 * kAtOnce];
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        x[i] = __fmul_rn(s[i / 4 / kEights][i / 4 % kEights][i % 4], args_.softmax_scale);
+      }
+      if (args_.softcap != 0.0F) {
+        cap_scores(x, args_.softcap, args_.softcap_inverse);
+      }
+      if (args_.alibi_slopes != nullptr) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int key = first_key + 16 * (warp_ + kAloneWarps * ((n + i) / kEights)) + e_;
+          const int in_tile = 8 * ((n + i) % kEights) + 2 * q_;
+          const ScoreModifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
+          ScoreModifiers::add_slopes(rows, key, x + 4 * i);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) {
+        s[i / 4 / kEights][i / 4 % kEights][i % 4] = x[i];
+      }
+      if (kQuads > kAtOnce) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          rotate(s);
+        }
+      }
+    }
   }
   static __device__ __forceinline__ void rotate(float (&s)[kTiles][kEights][4]) {
     constexpr int kQuads = kTiles * kEights;
@@ -267,9 +358,10 @@ class AloneScores {
 
   // R3: what happens to m in the granule.
   __device__ __forceinline__ void maxima(const float (&s)[kTiles][kEights][4], float (&a)[2 * kEights],
-                                         float (&offset)[2 * kEights]) {
-    // As many places as slots: a warp writes the next ones while others may still read.
-    const uint32_t maxima_at = smem_ + Layout::kMaxima + slot_.stage * Layout::kMaximaBytes;
+                                         float (&offset)[2 * kEights], int granule) {
+    // Two places per group: a warp writes the next ones while others may still read.
+    const uint32_t place = kGroups == 1 ? turn_.stage : 2 * turn_.stage + turn_.parity;
+    const uint32_t maxima_at = smem_ + Layout::kMaxima + place * Layout::kMaximaBytes;
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
       float2 mu = {fmaxf(s[0][i][0], s[0][i][2]), fmaxf(s[0][i][1], s[0][i][3])};
@@ -287,6 +379,7 @@ class AloneScores {
       }
     }
     meet();
+    float u[2 * kEights];
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
       float2 mu = load_pair(maxima_at + static_cast<uint32_t>(4 * (8 * i + 2 * q_)));
@@ -295,17 +388,86 @@ class AloneScores {
         const float2 part = load_pair(maxima_at + static_cast<uint32_t>(4 * (w * kRows + 8 * i + 2 * q_)));
         mu = {fmaxf(mu.x, part.x), fmaxf(mu.y, part.y)};
       }
+      u[2 * i] = integer_above(mu.x, args_.c);
+      u[2 * i + 1] = integer_above(mu.y, args_.c);
+    }
+    if constexpr (Layout::kShare > 1) {
+      send_highest(u);
+      replay_others(granule);
+    } else if (kGroups > 1 && granule > 0) {
+      take_running();
+    }
+    float before[2 * kEights];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = 2 * i + r;
-        const float u = integer_above(r == 0 ? mu.x : mu.y, args_.c);
-        const float before = m_[row];
-        const float after = u > __fadd_rn(before, kLazyThreshold) ? u : before;
-        a[row] = before == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(after, before));  // O and l are zero before
-        offset[row] = __fsub_rn(args_.bias, after == minus_infinity() ? 0.0F : after);
-        m_[row] = after;
+    for (int row = 0; row < 2 * kEights; ++row) {
+      before[row] = m_[row];
+      m_[row] = u[row] > __fadd_rn(before[row], kLazyThreshold) ? u[row] : before[row];
+    }
+    if (kGroups > 1 && Layout::kShare == 1) {
+      leave_running();
+    }
+#pragma unroll
+    for (int row = 0; row < 2 * kEights; ++row) {
+      // O and l are zero before
+      a[row] = before[row] == minus_infinity() ? 1.0F : drop_weight(__fsub_rn(m_[row], before[row]));
+      offset[row] = __fsub_rn(args_.bias, m_[row] == minus_infinity() ? 0.0F : m_[row]);
+    }
+  }
+
+  // m of R3 goes from group to group. A place is written again when all warps of the other group have left theirs of
+  // the granule between, which is behind their look at it.
+  __device__ __forceinline__ void take_running() {
+    const uint32_t other = group_ ^ 1U;
+    const uint32_t parity = group_ == 0 ? turn_.parity ^ 1U : turn_.parity;
+    barrier_wait(smem_ + Layout::kRunningFull + 8 * other, parity);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      const float2 m = load_pair(running(other, i));
+      m_[2 * i] = m.x;
+      m_[2 * i + 1] = m.y;
+    }
+  }
+  __device__ __forceinline__ void leave_running() const {
+    if (warp_ == 0 && e_ == 0) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        store_pair(running(group_, i), {m_[2 * i], m_[2 * i + 1]});
       }
     }
+    barrier_arrive(smem_ + Layout::kRunningFull + 8 * group_);
+  }
+
+  // Where blocks share a unit: u of the granule, to all of them; and R3 over those since the group's last one.
+  __device__ __forceinline__ void send_highest(const float (&u)[2 * kEights]) const {
+    if (warp_ == 0 && e_ < Layout::kShare) {
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        send(in_block(running(slot_, i), static_cast<uint32_t>(e_)),
+             in_block(smem_ + Layout::kRunningFull + 8 * slot_, static_cast<uint32_t>(e_)),
+             make_float2(u[2 * i], u[2 * i + 1]));
+      }
+    }
+    __syncwarp();
+  }
+  __device__ __forceinline__ void replay_others(int granule) {
+#pragma unroll 1
+    for (; next_ < granule; ++next_) {
+      barrier_wait(smem_ + Layout::kRunningFull + 8 * static_cast<uint32_t>(next_), 0);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < kEights; ++i) {
+        const float2 u = load_pair(running(static_cast<uint32_t>(next_), i));
+        m_[2 * i] = u.x > __fadd_rn(m_[2 * i], kLazyThreshold) ? u.x : m_[2 * i];
+        m_[2 * i + 1] = u.y > __fadd_rn(m_[2 * i + 1], kLazyThreshold) ? u.y : m_[2 * i + 1];
+      }
+    }
+    ++next_;
+  }
+
+  // `group`, or the granule.
+  __device__ __forceinline__ uint32_t running(uint32_t group, int eight) const {
+    return smem_ + Layout::kRunning + group * (4 * kRows) + static_cast<uint32_t>(4 * (8 * eight + 2 * q_));
   }
 
   // R4, R5, and t of R7.
@@ -337,7 +499,7 @@ class AloneScores {
   }
 
   __device__ __forceinline__ uint32_t slot() const {
-    return smem_ + Layout::kSlots + slot_.stage * Layout::kSlotBytes;
+    return smem_ + Layout::kSlots + slot_ * Layout::kSlotBytes;
   }
 
   // a and m go with the weights.
@@ -350,12 +512,24 @@ class AloneScores {
         store_pair(rows + Layout::kMaximum, {m_[2 * i], m_[2 * i + 1]});
       }
     }
-    barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_.stage);
-    slot_.advance();
+    if (Layout::kShare > 1) {
+      fence_async_proxy();
+    }
+    barrier_arrive(smem_ + Layout::kSlotFull + 8 * slot_);
+    if (Layout::kShare > 1 && warp_ == 0) {
+      barrier_wait(smem_ + Layout::kSlotFull + 8 * slot_, 0);
+      if (lane_ == 0) {
+        const uint32_t other = cluster_rank() ^ 1U;
+        copy_to_block(in_block(slot(), other), slot(), Layout::kSlotBytes,
+                      in_block(smem_ + Layout::kSlotFull + 8 * slot_, other));
+      }
+      __syncwarp();
+    }
   }
 
-  // V of the granule before, or of the last one (alone_copy.cuh).
-  __device__ __forceinline__ void skip_values() {
+  // Stages that are not for these warps: V of the granule before, or of the last one (alone_copy.cuh); K of the other
+  // group.
+  __device__ __forceinline__ void skip() {
 #pragma unroll
     for (int i = 0; i < Layout::kGranuleStages; ++i) {
       at_.advance();
@@ -364,12 +538,16 @@ class AloneScores {
 
   const DecodeArguments& args_;
   uint32_t smem_;
-  int warp_, lane_, e_, q_;
+  int warp_;  // of the group
+  uint32_t group_;
+  int lane_, e_, q_;
   StageAt<Layout::kStages> at_;
-  StageAt<2> slot_;
-  VisibleKeys<kRows> visible_;
+  StageAt<2> turn_;    // of the groups, or slots
+  uint32_t slot_ = 0;  // of the granule
+  int next_ = 0;       // granule whose u is not in m yet
+  std::conditional_t<kModified, None, VisibleKeys<kRows>> visible_;
   std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
-  uint32_t seen_;  // of modified scores: bit 2 t + h, some row sees the key e + 8 h of tile t
+  uint32_t seen_;  // of modified scores: bit n, some row sees the n-th of the lane's keys
   float m_[2 * kEights];
 };
 

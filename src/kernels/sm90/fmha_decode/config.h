@@ -28,9 +28,12 @@ struct DecodeKernel {
   static constexpr bool kTwoDims = kModified || kValueDim != kHeadDim;
 };
 
-// What takes units alone, for modified scores: two blocks per multiprocessor, whatever the number of units.
-template <int kHeadDim, bool kBf16, int kRows, int kValueDim = kHeadDim>
-using ModifiedDecodeKernel = DecodeKernel<kHeadDim, kBf16, kRows, 2, kValueDim, true>;
+template <int kHeadDim, bool kBf16, int kRows, int kResident, int kValueDim = kHeadDim>
+using ModifiedDecodeKernel = DecodeKernel<kHeadDim, kBf16, kRows, kResident, kValueDim, true>;
+
+// Numbers of which a quotient and its remainders are neither subnormal nor infinite (softcap.cuh).
+inline constexpr float kLeastDividend = 0x1p-60F;
+inline constexpr float kLargestDividend = 0x1p60F;
 
 inline constexpr int kDecodeColumnGroup = 16;  // output columns of one warp; states are stored by them
 inline constexpr int kDecodeClasses = 8;       // R7
@@ -107,6 +110,7 @@ struct DecodeArguments {
   int natural;  // softcap or ALiBi make the scores natural
   float softmax_scale;
   float softcap;              // 0: off
+  float softcap_inverse;      // RN(1 / softcap), or 0: not a number that is divided by the fast way (softcap.cuh)
   const float* alibi_slopes;  // [heads], or null
   tessera_bit_mask mask;      // data null: off
 };

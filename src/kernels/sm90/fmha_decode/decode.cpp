@@ -166,6 +166,8 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   a.natural = natural ? 1 : 0;
   a.softmax_scale = problem.softmax_scale;
   a.softcap = problem.softcap;
+  a.softcap_inverse =
+      problem.softcap >= kLeastDividend && problem.softcap <= kLargestDividend ? 1.0F / problem.softcap : 0.0F;
   a.alibi_slopes = problem.alibi_slopes;
   a.mask = problem.mask;
   a.bias = entry.bf16 ? 0.0F : 7.0F;

@@ -6,9 +6,10 @@
 
 #include <cstdint>
 
-#include "contract/tanh.h"
 #include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/fmha_decode/softcap.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
+#include "kernels/sm90/fmha_decode/visible.cuh"
 
 namespace tessera::sm90 {
 
@@ -22,6 +23,15 @@ class ScoreModifiers {
     covered_ = args.mask.data == nullptr      ? unit.keys
                : bits < 0 || bits > unit.keys ? 0
                                               : unit.keys - static_cast<int>(bits);
+  }
+
+  // R2 but for custom bits.
+  template <int kRows>
+  __device__ __forceinline__ VisibleKeys<kRows> visible(const DecodeArguments& args) const {
+    Unit unit{};
+    unit.first_row = first_row_;
+    unit.keys = keys_;
+    return {args, unit};
   }
 
   // Whether custom bits cover any key before `end`.
@@ -44,25 +54,41 @@ class ScoreModifiers {
         args.mask.data + batch_ * args.mask.stride_batch + head * args.mask.stride_head + token * args.mask.stride_row};
   }
 
-  // R1's modifiers.
-  static __device__ __forceinline__ float modify(const DecodeArguments& args, const Row& row, int key, float score) {
-    float x = mul_rn(score, args.softmax_scale);
-    if (args.softcap != 0.0F) {
-      x = mul_rn(args.softcap, soft_tanh(div_rn(x, args.softcap)));
+  // ALiBi for natural scores of two rows and two keys, x[2 h + r] of row r and key + 8 h.
+  static __device__ __forceinline__ void add_slopes(const Row (&rows)[2], int key, float* x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      x[i] = fma_rn(rows[i % 2].slope, static_cast<float>(key + 8 * (i / 2) - rows[i % 2].position), x[i]);
     }
-    if (args.alibi_slopes != nullptr) {
-      x = fma_rn(row.slope, static_cast<float>(key - row.position), x);
-    }
-    return x;
   }
 
-  // The custom bit of a row that exists and a key below the length; set before the covered ones.
-  __device__ __forceinline__ bool allows(const Row& row, int key) const {
-    const int bit = key - covered_;
-    return bit < 0 || (row.bits[bit >> 3] >> (bit & 7) & 1) != 0;
+  // Which of the keys that the row sees otherwise its custom bits hide, as bits. Others are not looked at.
+  template <int kKeys>
+  __device__ __forceinline__ uint32_t hidden(const Row& row, const int (&keys)[kKeys], uint32_t sees) const {
+    uint32_t bytes[kKeys];  // all at once
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      const int bit = keys[n] - covered_;
+      bytes[n] = load_byte(row.bits + (bit >> 3), bit >= 0 && (sees >> n & 1U) != 0);
+    }
+    uint32_t hides = 0;
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+      hides |= (~bytes[n] >> ((keys[n] - covered_) & 7) & 1U) << n;
+    }
+    return hides;
   }
 
  private:
+  // All bits set, and no read, unless `wanted`.
+  static __device__ __forceinline__ uint32_t load_byte(const uint8_t* from, bool wanted) {
+    uint32_t byte = 0xff;
+    asm("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p ld.global.nc.u8 %0, [%1];\n}"
+        : "+r"(byte)
+        : "l"(from), "r"(static_cast<uint32_t>(wanted)));
+    return byte;
+  }
+
   int batch_, kv_head_, first_row_;
   int keys_;     // of the sequence
   int covered_;  // the first one with a custom bit

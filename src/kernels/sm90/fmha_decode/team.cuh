@@ -58,12 +58,15 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::first_key;
   using TeamUnit<Tag>::block_of;
   using TeamUnit<Tag>::copy_keys;
+  using TeamUnit<Tag>::touch_pages;
+  using TeamUnit<Tag>::drop;
 
  public:
   __device__ __forceinline__ Team(const DecodeArguments& args, uint32_t smem, const Unit& unit)
       : TeamUnit<Tag>(args, smem, unit), e_(lane_ / 4), q_(lane_ % 4) {}
 
   __device__ __forceinline__ void run() {
+    const int32_t entry = touch_pages();
     copy_keys();
     if (threadIdx.x == 0) {
       init_barriers();
@@ -77,6 +80,7 @@ class Team : private TeamUnit<Tag> {
     this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
     score(s);
+    drop(entry);
     __syncwarp();
     cluster_wait();
     send_maxima(s);
@@ -121,7 +125,7 @@ class Team : private TeamUnit<Tag> {
     const auto p_granule = static_cast<uint32_t>(Layout::kGranuleBlocks * 32 * rows());
     barrier_init(smem_ + Layout::kMaximaFull, 1);
     barrier_init(smem_ + Layout::kSumsFull, 1);
-    barrier_init(smem_ + Layout::kEndFull, 4 + 1);  // whoever stores row sums, and claim()
+    barrier_init(smem_ + Layout::kEndFull, 32 + 1);  // a warp with row sums, and the claim
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       barrier_init(smem_ + Layout::kPFull + 8 * half, 1);
@@ -391,6 +395,15 @@ class Team : private TeamUnit<Tag> {
   // R7, by warp 6.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
+    bool moved = false;
+#pragma unroll
+    for (int h = 0; h < kEightGranules; ++h) {
+#pragma unroll
+      for (const float a : moves.a[h]) {
+        moved |= a != 1.0F;
+      }
+    }
+    moved = __any_sync(kAllLanes, moved);
     barrier_wait(smem_ + Layout::kSumsFull, 0);
     __syncwarp();
 #pragma unroll 4
@@ -399,8 +412,12 @@ class Team : private TeamUnit<Tag> {
       for (int i = 0; i < kEights; ++i) {
         const float2 sum = load_pair(smem_ + Layout::kSums +
                                      static_cast<uint32_t>(g * Layout::kSumsBlock + 4 * (e_ * kRows + 8 * i + 2 * q_)));
-        l[2 * i] = __fmaf_rn(l[2 * i], factor(moves.a, g, 2 * i, q_), sum.x);
-        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], factor(moves.a, g, 2 * i + 1, q_), sum.y);
+        float2 a = {1.0F, 1.0F};  // which it mostly is
+        if (moved) {
+          a = {factor(moves.a, g, 2 * i, q_), factor(moves.a, g, 2 * i + 1, q_)};
+        }
+        l[2 * i] = __fmaf_rn(l[2 * i], a.x, sum.x);
+        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], a.y, sum.y);
       }
     }
 #pragma unroll
@@ -414,9 +431,7 @@ class Team : private TeamUnit<Tag> {
                      __float_as_int(l[i]));
       }
     }
-    if (e_ == 0) {
-      barrier_arrive(smem_ + Layout::kEndFull);
-    }
+    barrier_arrive(smem_ + Layout::kEndFull);
   }
 
   // R6, by the first warpgroup.
@@ -550,7 +565,7 @@ class Team : private TeamUnit<Tag> {
       const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
-        part = chain_chunks<Tag>(args_, unit_, at, real);
+        part = chain_chunks<Tag, 4>(args_, unit_, at, real);
       }
       finish_rows<kBf16>(args_, unit_, at, places, part, real);
     }

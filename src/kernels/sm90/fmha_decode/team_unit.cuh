@@ -61,16 +61,31 @@ class TeamUnit {
            first + count <= min(keys_.end, unit_.keys);
   }
 
+  // Every thread asks for 32 bytes of the unit's part of the page table, so that later look-ups need not wait for
+  // memory. The answer has no meaning; who drops it waits for it.
+  __device__ __forceinline__ int32_t touch_pages() const {
+    int32_t entry = 0;
+    if (args_.page_table != nullptr && granules_ > 0) {
+      constexpr int kEntries = 8;
+      const int last = divide(keys_.end - 1, args_.page_size);
+      const int own = divide(keys_.begin, args_.page_size) + kEntries * static_cast<int>(threadIdx.x);
+      const int32_t* from = args_.page_table + unit_.batch * args_.page_table_stride + min(own, last);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
+    }
+    return entry;
+  }
+  static __device__ __forceinline__ void drop(int32_t entry) { asm volatile("" ::"r"(entry) : "memory"); }
+
   // The warp's own keys: nobody else reads them.
   __device__ __forceinline__ void copy_keys() {
     constexpr int kPieces = Layout::kKRow / 16;
     const uint16_t* data = args_.k + unit_.kv_head * args_.k_strides.head;
     const Pages pages(args_, unit_);
-    int found[kTiles];
-    if (args_.page_table != nullptr) {
+    int32_t entries[kTiles];
+    if (args_.page_table != nullptr && granules_ > 0) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
+        entries[t] = pages.ask(first_key(t) + lane_ % 16);
       }
     }
 #pragma unroll
@@ -101,17 +116,26 @@ class TeamUnit {
         continue;
       }
       if (args_.page_table == nullptr) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
+        entries[t] = pages.ask(first_key(t) + lane_ % 16);
       }
-      there_[t] = __ballot_sync(kAllLanes, found[t] >= 0);
-      const int64_t mine = pages.offset(first_key(t) + lane_ % 16, found[t], args_.k_strides);
-#pragma unroll 1
-      for (int i = 0; i < kPieces / 2; ++i) {
-        const int row = (32 * i + lane_) / kPieces;
-        const int piece = (32 * i + lane_) % kPieces;
-        copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
-                   data + __shfl_sync(kAllLanes, mine, row) + 8 * piece,
-                   (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+      const int page = pages.page(first_key(t) + lane_ % 16, entries[t]);
+      there_[t] = __ballot_sync(kAllLanes, page >= 0);
+      const int64_t mine = pages.offset(first_key(t) + lane_ % 16, page, args_.k_strides);
+      constexpr int kShuffled = 8;
+#pragma unroll
+      for (int begin = 0; begin < kPieces / 2; begin += kShuffled) {
+        int64_t rows[kShuffled];  // all of them, and then the copies: else every copy waits for its shuffle
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          rows[i] = __shfl_sync(kAllLanes, mine, (32 * (begin + i) + lane_) / kPieces);
+        }
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          const int row = (32 * (begin + i) + lane_) / kPieces;
+          const int piece = (32 * (begin + i) + lane_) % kPieces;
+          copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
+                     data + rows[i] + 8 * piece, (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+        }
       }
     }
     commit_copies();
@@ -138,23 +162,23 @@ class TeamUnit {
         copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow), data);
         data += kValueRows * stride;
       }
-    } else {
+    } else if (granules_ > 0) {
       const Pages pages(args_, unit_);
       constexpr int kLookups = 4;  // on their way at a time
 #pragma unroll 1
       for (int first = kFrom; first < kTo; first += kLookups) {
-        int found[kLookups];
+        int32_t entries[kLookups];
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
-          found[i] = pages.of(keys_.begin + begin + (first + i) * kValueRows);
+          entries[i] = pages.ask(keys_.begin + begin + (first + i) * kValueRows);
         }
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
           const int row = begin + (first + i) * kValueRows;
           if (row < end) {
+            const int page = pages.page(keys_.begin + row, entries[i]);
             copy_piece(to + static_cast<uint32_t>((first + i) * kValueRows * Layout::kVRow),
-                       data + pages.offset(keys_.begin + row, found[i], args_.v_strides),
-                       found[i] >= 0 && column < args_.dims);
+                       data + pages.offset(keys_.begin + row, page, args_.v_strides), page >= 0 && column < args_.dims);
           }
         }
       }
