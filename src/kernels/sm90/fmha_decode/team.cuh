@@ -136,7 +136,9 @@ class Team : private TeamUnit<Tag> {
                           static_cast<uint32_t>(granules_ * Layout::kGranuleBlocks * kRows * 4));
     barrier_arrive_expect(smem_ + Layout::kSumsFull, static_cast<uint32_t>(granules_ * Layout::kSumsBlock));
     barrier_arrive_expect(smem_ + Layout::kPFull, static_cast<uint32_t>(first_half) * p_granule);
-    barrier_arrive_expect(smem_ + Layout::kPFull + 8, static_cast<uint32_t>(granules_ - first_half) * p_granule);
+    if (granules_ > first_half) {  // else nobody waits for it
+      barrier_arrive_expect(smem_ + Layout::kPFull + 8, static_cast<uint32_t>(granules_ - first_half) * p_granule);
+    }
   }
 
   __device__ __forceinline__ void load_queries() {

@@ -184,7 +184,9 @@ class TeamUnit {
       }
     }
     if (kTo * kValueRows == Layout::kHalf) {
-      arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
+      if (kHalf == 0 || granules_ > Layout::kGranules / 2) {  // else nobody waits for it
+        arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
+      }
     }
     commit_copies();
   }
