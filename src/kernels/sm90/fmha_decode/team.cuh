@@ -451,9 +451,10 @@ class Team : private TeamUnit<Tag> {
         moved |= (lanes >> (4 * g) & 15U) != 0 ? 1U << (8 * h + g) : 0;
       }
     }
-    const uint64_t a_flags = narrow_flags(0, 8 * Layout::kVRow, Layout::kVRow);
-    uint64_t b = narrow_flags(128, 256, 0) | uniform(descriptor_address(smem_ + Layout::kP));
-    float o[kRows / 2] = {};
+    const uint64_t flags = narrow_flags(0, 8 * Layout::kVRow, Layout::kVRow);
+    float o[8] = {};
+    Weights even{};
+    Weights odd{};
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       constexpr int kHalfGranules = Layout::kGranules / 2;
@@ -465,50 +466,96 @@ class Team : private TeamUnit<Tag> {
       barrier_wait(smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(half), 0);
       __syncwarp();
       fence_async_proxy();
-      uint64_t a = a_flags | uniform(descriptor_address(smem_ + (half == 0 ? Layout::kV : Layout::kV2)));
+      uint64_t values = flags | uniform(descriptor_address(smem_ + (half == 0 ? Layout::kV : Layout::kV2)));
+      uint32_t weights = smem_ + Layout::kP +
+                         static_cast<uint32_t>(half * kHalfGranules * Layout::kGranuleBlocks * Layout::kPBlock) +
+                         weights_row();
+      load(even, weights);
 #pragma unroll 1
       for (int g = half * kHalfGranules; g < end;) {
         if ((moved >> g & 1U) != 0) {
-#pragma unroll
-          for (int i = 0; i < 2 * kEights; ++i) {
-            const float x = factor(moves.a, g, i, q_);
-            o[4 * (i / 2) + i % 2] = __fmul_rn(o[4 * (i / 2) + i % 2], x);
-            o[4 * (i / 2) + 2 + i % 2] = __fmul_rn(o[4 * (i / 2) + 2 + i % 2], x);
-          }
+          rescale(o, moves, g);
         }
         // On to the next granule that moves a maximum.
         int next = g + 1;
         while (next < end && (moved >> next & 1U) == 0) {
           ++next;
         }
-        multiply(a, b, next - g, o);
-        g = next;
+        pin_registers(o);
+#pragma unroll 1
+        for (; g < next; ++g) {
+          add_part(o, even, odd, values, weights);
+          add_part(o, odd, even, values, weights);
+        }
+        wgmma_wait<0>();
+        pin_registers(o);
       }
     }
+    // Lanes hold a row and two columns of every eight; finish() wants two rows and a column.
 #pragma unroll
-    for (int i = 0; i < 4 * kEights; ++i) {
-      o_[i / 4][i % 4] = o[i];
+    for (int i = 0; i < kEights; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int source = 4 * (2 * q_ + r) + e_ / 2;
+          const float left = __shfl_sync(kAllLanes, o[4 * h + 2 * i], source);
+          const float right = __shfl_sync(kAllLanes, o[4 * h + 2 * i + 1], source);
+          o_[i][2 * h + r] = e_ % 2 == 0 ? left : right;
+        }
+      }
     }
   }
 
-  // Some granules, at least one. All four warps of the warpgroup compute the
-  // same 16 columns: the descriptor repeats them.
-  static __device__ __forceinline__ void multiply(uint64_t& a, uint64_t& b, int granules, float (&o)[kRows / 2]) {
-    constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
-    pin_registers(o);
-#pragma unroll 1
-    do {
-      wgmma_fence();
+  // Outputs are summed by half granules, for whose P there are two sets of registers.
+  static constexpr int kPartSteps = Layout::kGranuleBlocks / 2;
+
+  // P as the first operand of wgmma: rows of the first warp, or twice the same eight; what the other warps have is
+  // multiplied for nobody.
+  struct Weights {
+    uint32_t matrices[kPartSteps][4];
+  };
+  __device__ __forceinline__ void load(Weights& to, uint32_t from) const {
 #pragma unroll
-      for (int step = 0; step < Layout::kGranuleBlocks; ++step) {
-        narrow_next<kElement, true>(o, a, b);
-        a += static_cast<uint64_t>(16 * Layout::kVRow >> 4);
-        b += static_cast<uint64_t>(Layout::kPBlock >> 4);
+    for (int i = 0; i < kPartSteps; ++i) {
+      load_matrices(to.matrices[i], from + static_cast<uint32_t>(i * Layout::kPBlock));
+    }
+  }
+  // Of the lane's row of a k16 block's matrices, in the order of operands: (half of the keys, eight rows).
+  __device__ __forceinline__ uint32_t weights_row() const {
+    return static_cast<uint32_t>(lane_ / 16 * 128 + (kEights == 1 ? 0 : lane_ / 8 % 2 * 256) + lane_ % 8 * 16);
+  }
+
+  // R6's O a, of rows e of every eight.
+  __device__ __forceinline__ void rescale(float (&o)[8], const Moves& moves, int granule) const {
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      const float first = factor(moves.a, granule, 2 * i, e_ / 2);
+      const float second = factor(moves.a, granule, 2 * i + 1, e_ / 2);
+      const float a = e_ % 2 == 0 ? first : second;
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        o[4 * n + 2 * i] = __fmul_rn(o[4 * n + 2 * i], a);
+        o[4 * n + 2 * i + 1] = __fmul_rn(o[4 * n + 2 * i + 1], a);
       }
-      wgmma_commit();
-    } while (--granules > 0);
-    wgmma_wait<0>();
-    pin_registers(o);
+    }
+  }
+
+  // While it runs, P of the next part is loaded; behind the end that is something else that nobody uses.
+  __device__ __forceinline__ void add_part(float (&o)[8], const Weights& own, Weights& next, uint64_t& values,
+                                           uint32_t& weights) const {
+    constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kPartSteps; ++step) {
+      const uint32_t(&p)[4] = own.matrices[step];
+      add_values<kElement>(o, p[0], p[1], p[2], p[3], values);
+      values += static_cast<uint64_t>(16 * Layout::kVRow >> 4);
+    }
+    wgmma_commit();
+    wgmma_wait<1>();  // the part before, which has `next`
+    weights += static_cast<uint32_t>(kPartSteps * Layout::kPBlock);
+    load(next, weights);
   }
 
   __device__ __forceinline__ void claim() const {
