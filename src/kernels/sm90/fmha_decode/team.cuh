@@ -18,7 +18,6 @@
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
-#include "kernels/sm90/fmha_decode/narrow_wgmma.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/softmax_steps.cuh"
 #include "kernels/sm90/fmha_decode/state.cuh"
@@ -93,22 +92,25 @@ class Team : private TeamUnit<Tag> {
     weigh(s, moves);
     __syncthreads();
     if (warp_ >= kTeamWarps / 2) {
-      this->template copy_values<1, kTeamThreads / 2, 0,
-                                 16>();  // every block has scored all keys: their place is free
-      if (warp_ < 6) {
-        send_sums();
-      } else if (warp_ == 6) {
-        add_sums(moves);
-      } else {
-        claim();
-      }
+      this->template copy_values<1, kTeamThreads / 2, 0, 16>();  // every block has scored all keys: their place is free
       wait_for_copies<0>();
-    } else {
+      return;
+    }
+    if (warp_ >= 2) {
+      send_sums();
+    }
+    if (warp_ == 1) {
+      add_sums(moves);
+    }
+    if (warp_ == 3) {
+      claim();
+    }
+    if (warp_ == 0) {
       add_outputs(moves);
     }
-    // Meanwhile another warp goes through the end of the work with nothing to
-    // store, so that the instructions are there.
-    if (warp_ == 0 || warp_ == kTeamWarps - 1) {
+    // Meanwhile another warp goes through the end of the work with nothing to store, so that the instructions are
+    // there.
+    if (warp_ == 0 || warp_ == 2) {
       finish(warp_ == 0);
     }
   }
@@ -312,6 +314,12 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
+  // Where a row of eight of a k16 block's weights lies, for 8 of the keys: rows one after another, so that those that
+  // exist are sent as one, and eight of them in different banks.
+  static __device__ __forceinline__ uint32_t weights_row(int row, int half) {
+    return static_cast<uint32_t>(32 * row + (half ^ row / 4) * 16);
+  }
+
   // R4, R5 to every block of the cluster, and t of R7.
   __device__ __forceinline__ void weigh(const float (&s)[kTiles][kEights][4], const Moves& moves) const {
     const uint32_t staging = smem_ + Layout::kStaging + static_cast<uint32_t>(warp_ * Layout::kPBlock);
@@ -331,7 +339,7 @@ class Team : private TeamUnit<Tag> {
           p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, moves.offset[t % kOwn][2 * i + n % 2]));
         }
         store_pair(sums + static_cast<uint32_t>(32 * i), {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
-        store_transposed(staging + static_cast<uint32_t>(256 * i + lane_ % 16 * 16),
+        store_transposed(staging + static_cast<uint32_t>(256 * i) + weights_row(lane_ % 8, lane_ / 8 % 2),
                          round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
       }
       __syncwarp();
@@ -343,10 +351,8 @@ class Team : private TeamUnit<Tag> {
       for (int index = lane_; index < kTeam << shift; index += 32) {
         const auto block = static_cast<uint32_t>(index >> shift);
         const int piece = index & ((1 << shift) - 1);
-        // (half of the keys, four rows), or (eight rows, half, row)
-        const auto at = static_cast<uint32_t>(shift == 3 ? piece / 4 * 128 + piece % 4 * 16 : 16 * piece);
-        const int row = shift == 3 ? piece % 4 : piece / 16 * 8 + piece % 8;
-        if (row < rows()) {
+        if (piece < 2 * rows()) {
+          const auto at = static_cast<uint32_t>(16 * piece);
           send(in_block(to + at, block), in_block(full, block), load_piece(staging + at));
         }
       }
@@ -354,11 +360,11 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // g of R7 of the block's granules, to every block, by warps 4 and 5.
+  // g of R7 of the block's granules, to every block, by warps 2 and 3.
   __device__ __forceinline__ void send_sums() const {
     constexpr int kValues = kDecodeClasses * kRows;
 #pragma unroll 1
-    for (int index = static_cast<int>(threadIdx.x) - 128; index < kOwn * kValues; index += 64) {
+    for (int index = static_cast<int>(threadIdx.x) - 64; index < kOwn * kValues; index += 64) {
       const int granule = index / kValues * kTeam + rank_;
       if (granule < granules_) {
         const uint32_t from =
@@ -392,7 +398,7 @@ class Team : private TeamUnit<Tag> {
     return x;
   }
 
-  // R7, by warp 6.
+  // R7, by warp 1.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
     bool moved = false;
@@ -434,7 +440,7 @@ class Team : private TeamUnit<Tag> {
     barrier_arrive(smem_ + Layout::kEndFull);
   }
 
-  // R6, by the first warpgroup.
+  // R6, by warp 0.
   __device__ __forceinline__ void add_outputs(const Moves& moves) {
     // Bit g: some row moves its maximum in granule g.
     uint32_t moved = 0;
@@ -451,10 +457,11 @@ class Team : private TeamUnit<Tag> {
         moved |= (lanes >> (4 * g) & 15U) != 0 ? 1U << (8 * h + g) : 0;
       }
     }
-    const uint64_t flags = narrow_flags(0, 8 * Layout::kVRow, Layout::kVRow);
-    float o[8] = {};
-    Weights even{};
-    Weights odd{};
+    const auto in_values =
+        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kVRow + (lane_ / 8 % 2 ^ lane_ / 4 % 2) * 16);
+    // Matrices: halves of the keys, then of two k16 blocks or two eights.
+    uint32_t weights =
+        smem_ + Layout::kP + static_cast<uint32_t>(lane_ / 16 * 256) + weights_row(lane_ % 8, lane_ / 8 % 2);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       constexpr int kHalfGranules = Layout::kGranules / 2;
@@ -465,97 +472,56 @@ class Team : private TeamUnit<Tag> {
       barrier_wait(smem_ + Layout::kVFull + 8 * static_cast<uint32_t>(half), 0);
       barrier_wait(smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(half), 0);
       __syncwarp();
-      fence_async_proxy();
-      uint64_t values = flags | uniform(descriptor_address(smem_ + (half == 0 ? Layout::kV : Layout::kV2)));
-      uint32_t weights = smem_ + Layout::kP +
-                         static_cast<uint32_t>(half * kHalfGranules * Layout::kGranuleBlocks * Layout::kPBlock) +
-                         weights_row();
-      load(even, weights);
+      uint32_t values = smem_ + (half == 0 ? Layout::kV : Layout::kV2) + in_values;
+      Operands operands[2];
+      load(operands[0], values, weights);
 #pragma unroll 1
-      for (int g = half * kHalfGranules; g < end;) {
+      for (int g = half * kHalfGranules; g < end; ++g) {
         if ((moved >> g & 1U) != 0) {
-          rescale(o, moves, g);
-        }
-        // On to the next granule that moves a maximum.
-        int next = g + 1;
-        while (next < end && (moved >> next & 1U) == 0) {
-          ++next;
-        }
-        pin_registers(o);
-#pragma unroll 1
-        for (; g < next; ++g) {
-          add_part(o, even, odd, values, weights);
-          add_part(o, odd, even, values, weights);
-        }
-        wgmma_wait<0>();
-        pin_registers(o);
-      }
-    }
-    // Lanes hold a row and two columns of every eight; finish() wants two rows and a column.
 #pragma unroll
-    for (int i = 0; i < kEights; ++i) {
+          for (int i = 0; i < 2 * kEights; ++i) {
+            const float a = factor(moves.a, g, i, q_);
+            o_[i / 2][i % 2] = __fmul_rn(o_[i / 2][i % 2], a);
+            o_[i / 2][2 + i % 2] = __fmul_rn(o_[i / 2][2 + i % 2], a);
+          }
+        }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const int source = 4 * (2 * q_ + r) + e_ / 2;
-          const float left = __shfl_sync(kAllLanes, o[4 * h + 2 * i], source);
-          const float right = __shfl_sync(kAllLanes, o[4 * h + 2 * i + 1], source);
-          o_[i][2 * h + r] = e_ % 2 == 0 ? left : right;
+        for (int part = 0; part < Layout::kGranuleBlocks / kAhead; ++part) {
+          values += static_cast<uint32_t>(16 * kAhead * Layout::kVRow);
+          weights += static_cast<uint32_t>(kAhead * Layout::kPBlock);
+          load(operands[(part + 1) % 2], values, weights);  // behind the end they are other bytes that nobody uses
+          multiply(operands[part % 2]);
         }
       }
     }
   }
 
-  // Outputs are summed by half granules, for whose P there are two sets of registers.
-  static constexpr int kPartSteps = Layout::kGranuleBlocks / 2;
-
-  // P as the first operand of wgmma: rows of the first warp, or twice the same eight; what the other warps have is
-  // multiplied for nobody.
-  struct Weights {
-    uint32_t matrices[kPartSteps][4];
+  // V and P of the next k16 blocks of the chain.
+  static constexpr int kAhead = kEights == 1 && Layout::kGranuleBlocks == 8 ? 4 : 2;  // an even part of a granule
+  struct Operands {
+    uint32_t v[kAhead][4];
+    uint32_t p[kAhead * kEights / 2][4];
   };
-  __device__ __forceinline__ void load(Weights& to, uint32_t from) const {
+  __device__ __forceinline__ void load(Operands& to, uint32_t values, uint32_t weights) const {
 #pragma unroll
-    for (int i = 0; i < kPartSteps; ++i) {
-      load_matrices(to.matrices[i], from + static_cast<uint32_t>(i * Layout::kPBlock));
-    }
-  }
-  // Of the lane's row of a k16 block's matrices, in the order of operands: (half of the keys, eight rows).
-  __device__ __forceinline__ uint32_t weights_row() const {
-    return static_cast<uint32_t>(lane_ / 16 * 128 + (kEights == 1 ? 0 : lane_ / 8 % 2 * 256) + lane_ % 8 * 16);
-  }
-
-  // R6's O a, of rows e of every eight.
-  __device__ __forceinline__ void rescale(float (&o)[8], const Moves& moves, int granule) const {
-#pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      const float first = factor(moves.a, granule, 2 * i, e_ / 2);
-      const float second = factor(moves.a, granule, 2 * i + 1, e_ / 2);
-      const float a = e_ % 2 == 0 ? first : second;
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        o[4 * n + 2 * i] = __fmul_rn(o[4 * n + 2 * i], a);
-        o[4 * n + 2 * i + 1] = __fmul_rn(o[4 * n + 2 * i + 1], a);
+    for (int block = 0; block < kAhead; ++block) {
+      load_transposed(to.v[block], values + static_cast<uint32_t>(16 * block * Layout::kVRow));
+      if (kEights == 2 || block % 2 == 0) {
+        load_matrices(to.p[block * kEights / 2], weights + static_cast<uint32_t>(block * Layout::kPBlock));
       }
     }
   }
-
-  // While it runs, P of the next part is loaded; behind the end that is something else that nobody uses.
-  __device__ __forceinline__ void add_part(float (&o)[8], const Weights& own, Weights& next, uint64_t& values,
-                                           uint32_t& weights) const {
-    constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
-    wgmma_fence();
+  __device__ __forceinline__ void multiply(const Operands& from) {
 #pragma unroll
-    for (int step = 0; step < kPartSteps; ++step) {
-      const uint32_t(&p)[4] = own.matrices[step];
-      add_values<kElement>(o, p[0], p[1], p[2], p[3], values);
-      values += static_cast<uint64_t>(16 * Layout::kVRow >> 4);
+    for (int block = 0; block < kAhead; ++block) {
+      if constexpr (kEights == 1) {
+        multiply_block<kBf16>(o_[0], from.v[block], from.p[block / 2][block % 2 * 2],
+                              from.p[block / 2][block % 2 * 2 + 1]);
+      } else {
+        multiply_block<kBf16>(o_[0], from.v[block], from.p[block][0], from.p[block][1]);
+        multiply_block<kBf16>(o_[kEights - 1], from.v[block], from.p[block][2], from.p[block][3]);
+      }
     }
-    wgmma_commit();
-    wgmma_wait<1>();  // the part before, which has `next`
-    weights += static_cast<uint32_t>(kPartSteps * Layout::kPBlock);
-    load(next, weights);
   }
 
   __device__ __forceinline__ void claim() const {
