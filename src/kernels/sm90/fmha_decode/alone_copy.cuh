@@ -21,7 +21,7 @@ class GranuleCopy {
   static constexpr int kPieces = kRowBytes / 16;
   static constexpr int kStageKeys = Layout::kStageKeys * kShare;
   static constexpr int kStages = Layout::kGranuleStages / kShare;
-  static constexpr int kStep = 32 * kAloneCopyWarps / kPieces;  // rows that all threads copy at once
+  static constexpr int kStep = 32 * Layout::kCopyWarps / kPieces;  // rows that all threads copy at once
   static constexpr int kRowsAtOnce = 32 / kPieces;              // by a warp
   static constexpr int kStageRows = kStageKeys / kStep;         // of a stage, per thread
   static constexpr int kWarpRows = kStageRows * kRowsAtOnce;    // and per warp
