@@ -37,8 +37,8 @@ struct AloneLayout {
   static constexpr int kThreads = 32 * (kCopyWarps + (kGroups + 1) * kAloneWarps);
   static constexpr int kGranule = granule_keys(kHeadDim);
   static constexpr int kEights = kRows / 8;
-  static constexpr int kBlocks = kGranule / 16;                     // k16 blocks of a granule
-  static constexpr int kTiles = kBlocks / kAloneWarps;              // of them per warp
+  static constexpr int kBlocks = kGranule / 16;                              // k16 blocks of a granule
+  static constexpr int kTiles = kBlocks / kAloneWarps;                       // of them per warp
   static constexpr int kColumnTiles = kHeadDim / 16 / kAloneWarps / kShare;  // 16 output columns each, per warp
 
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices

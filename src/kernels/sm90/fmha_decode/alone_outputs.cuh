@@ -159,8 +159,8 @@ class AloneOutputs {
 #pragma unroll
         for (int tile = 0; tile < kColumnTiles; ++tile) {
           uint32_t v[4];
-          load_transposed(
-              v, (values ^ static_cast<uint32_t>(32 * tile)) + static_cast<uint32_t>(16 * step * Layout::kValueRowBytes));
+          load_transposed(v, (values ^ static_cast<uint32_t>(32 * tile)) +
+                                 static_cast<uint32_t>(16 * step * Layout::kValueRowBytes));
           multiply_block<kBf16>(o_[tile][0], v, b[from], b[from + 1]);
           if constexpr (kEights == 2) {
             multiply_block<kBf16>(o_[tile][kEights - 1], v, b[2], b[3]);

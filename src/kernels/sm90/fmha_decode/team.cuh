@@ -1,13 +1,10 @@
-// The kernel in which a cluster takes a unit at once, for the shortest time
-// that a single unit can take: every block scores its share of the granules
-// (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and
-// every block sums 16 output columns over all keys (R6). Nothing is done twice,
-// so there are no rings: all of K and V that the block needs is asked for at
-// once.
+// The kernel in which a cluster takes a unit at once, for the shortest time that a single unit can take: every block
+// scores its share of the granules (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and every
+// block sums 16 output columns over all keys (R6). Nothing is done twice, so there are no rings: all of K and V that
+// the block needs is asked for at once.
 //
-// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps:
-// number w + 8 t is tile t of warp w. Lanes hold scores and outputs as in
-// alone.cuh.
+// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps: number w + 8 t is tile t of warp w.
+// Lanes hold scores and outputs as in alone.cuh.
 #pragma once
 
 #include <cstdint>
@@ -73,8 +70,7 @@ class Team : private TeamUnit<Tag> {
     __syncwarp();
     cluster_arrive();
     load_queries();
-    // Every thread arrives at V's barriers, which the first one has to set up
-    // before.
+    // Every thread arrives at V's barriers, which the first one has to set up before.
     __syncthreads();
     this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
@@ -158,8 +154,7 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // Where finish() will put rows, while there is time. The compiler would
-  // compute it where it is used.
+  // Where finish() will put rows, while there is time. The compiler would compute it where it is used.
   __device__ __forceinline__ void find_places() {
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
@@ -285,8 +280,7 @@ class Team : private TeamUnit<Tag> {
   }
 
   __device__ __forceinline__ void replay_moves(const float (&u)[kEightGranules][2 * kEights], Moves& moves) {
-    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of
-                                                     // the own ones
+    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of the own ones
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
       float before[kEightGranules];
@@ -296,8 +290,8 @@ class Team : private TeamUnit<Tag> {
       for (int g = 0; g < Layout::kGranules; ++g) {
         const float every = __shfl_sync(kAllLanes, u[g / 8][i], 4 * (g % 8) + q_);
         const float old = m;
-        m = every > __fadd_rn(old, kLazyThreshold) ? every
-                                                   : old;  // -Inf, of a granule that is not there, moves nothing
+        // -Inf, of a granule that is not there, moves nothing
+        m = every > __fadd_rn(old, kLazyThreshold) ? every : old;
         before[g / 8] = g % 8 == 0 || g % 8 == e_ ? old : before[g / 8];
         after[g / 8] = g % 8 == 0 || g % 8 == e_ ? m : after[g / 8];
         const float offset = __fsub_rn(args_.bias, m == minus_infinity() ? 0.0F : m);
@@ -537,8 +531,8 @@ class Team : private TeamUnit<Tag> {
     return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kTeam + rank_;
   }
 
-  // The state of the block's columns: whoever hands in a sequence's last one
-  // chains them all. Nothing is waited for nor stored unless it is `real`.
+  // The state of the block's columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
+  // stored unless it is `real`.
   __device__ __forceinline__ void finish(bool real) const {
     if (real) {
       barrier_wait(smem_ + Layout::kEndFull, 0);
