@@ -240,6 +240,8 @@ def main() -> int:
     options = parser.parse_args()
     if any(p not in PEERS for p in options.peers):
         parser.error(f"allowed peers: {', '.join(PEERS)}")
+    if any(size < 1 for size in options.pages):
+        parser.error(f"--pages: got {options.pages}; allowed sizes from 1 on (contiguous K and V are always there)")
     if not torch.cuda.is_available():
         print("decode.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
