@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace tessera::sm90 {
+namespace {
+
+// Units that a problem may have for a kernel. Two blocks copy a unit's rows out of pages sooner than one does; for
+// contiguous rows that is so with fewer units only.
+int64_t most_units_for(const DecodeEntry& entry, const DecodeProblem& p) {
+  return entry.cluster == 2 && p.page_table == nullptr ? kDuoContiguousUnits : entry.most_units;
+}
+
+}  // namespace
 
 bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
   const int64_t largest = std::max(p.q.dims, p.v.dims);
@@ -19,7 +28,7 @@ const DecodeEntry* find_decode(const DecodeProblem& p) {
   for (const auto& file : kDecodeFiles) {
     for (const DecodeEntry& entry : file()) {
       if (is_for(entry, p) && entry.bf16 == (p.dtype == TESSERA_BF16) && entry.rows == tile &&
-          units <= entry.most_units) {
+          units <= most_units_for(entry, p)) {
         return &entry;
       }
     }
