@@ -54,14 +54,15 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::first_key;
   using TeamUnit<Tag>::block_of;
   using TeamUnit<Tag>::copy_keys;
+  using TeamUnit<Tag>::touch_pages;
+  using TeamUnit<Tag>::drop;
 
  public:
   __device__ __forceinline__ Team(const DecodeArguments& args, uint32_t smem, const Unit& unit)
       : TeamUnit<Tag>(args, smem, unit), e_(lane_ / 4), q_(lane_ % 4) {}
 
   __device__ __forceinline__ void run() {
-    int32_t entries[8] = {};  // of the page table, for V's first half
-    this->template ask_values<0, kTeamThreads>(entries);
+    const int32_t entry = touch_pages();
     copy_keys();
     if (threadIdx.x == 0) {
       init_barriers();
@@ -71,17 +72,14 @@ class Team : private TeamUnit<Tag> {
     load_queries();
     // Every thread arrives at V's barriers, which the first one has to set up before.
     __syncthreads();
-    this->template copy_values<0, kTeamThreads, 0, 4>(entries);  // the others fill a later wait
+    this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
     score(s);
+    drop(entry);
     __syncwarp();
     cluster_wait();
     send_maxima(s);
-    this->template copy_values<0, kTeamThreads, 4, 8>(entries);
-    int32_t later[16] = {};  // for the second half
-    if (warp_ >= kTeamWarps / 2) {
-      this->template ask_values<1, kTeamThreads / 2>(later);
-    }
+    this->template copy_values<0, kTeamThreads, 4, 8>();
     barrier_wait(smem_ + Layout::kMaximaFull, 0);
     __syncwarp();
     Moves moves;
@@ -90,8 +88,7 @@ class Team : private TeamUnit<Tag> {
     weigh(s, moves);
     __syncthreads();
     if (warp_ >= kTeamWarps / 2) {
-      this->template copy_values<1, kTeamThreads / 2, 0, 16>(
-          later);  // every block has scored all keys: their place is free
+      this->template copy_values<1, kTeamThreads / 2, 0, 16>();  // every block has scored all keys: their place is free
       wait_for_copies<0>();
       return;
     }
@@ -313,8 +310,8 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // Where a row of eight of a k16 block's weights lies, for 8 of the keys: rows that exist are sent as one, and eight
-  // of them lie in different banks.
+  // Where a row of eight of a k16 block's weights lies, for 8 of the keys: rows one after another, so that those that
+  // exist are sent as one, and eight of them in different banks.
   static __device__ __forceinline__ uint32_t weights_row(int row, int half) {
     return static_cast<uint32_t>(32 * row + (half ^ row / 4) * 16);
   }

@@ -59,6 +59,21 @@ class TeamUnit {
            first + count <= min(keys_.end, unit_.keys);
   }
 
+  // Every thread asks for 32 bytes of the unit's part of the page table, so that later look-ups need not wait for
+  // memory. The answer has no meaning; who drops it waits for it.
+  __device__ __forceinline__ int32_t touch_pages() const {
+    int32_t entry = 0;
+    if (args_.page_table != nullptr && granules_ > 0) {
+      constexpr int kEntries = 8;
+      const int last = divide(keys_.end - 1, args_.page_size);
+      const int own = divide(keys_.begin, args_.page_size) + kEntries * static_cast<int>(threadIdx.x);
+      const int32_t* from = args_.page_table + unit_.batch * args_.page_table_stride + min(own, last);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
+    }
+    return entry;
+  }
+  static __device__ __forceinline__ void drop(int32_t entry) { asm volatile("" ::"r"(entry) : "memory"); }
+
   // The warp's own keys: nobody else reads them.
   __device__ __forceinline__ void copy_keys() {
     constexpr int kPieces = Layout::kKRow / 16;
@@ -122,34 +137,18 @@ class TeamUnit {
     commit_copies();
   }
 
-  // Of half of the unit's rows of V two of the last kThreads threads take a row, and so on.
-  template <int kThreads>
-  static __device__ __forceinline__ int value_row(int number) {
-    return (static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads)) / 2 + number * (kThreads / 2);
-  }
-  // What the page table says of the thread's rows. Behind copies on their way an answer would take as long as they do.
-  template <int kHalf, int kThreads, int kCount>
-  __device__ __forceinline__ void ask_values(int32_t (&entries)[kCount]) const {
-    const Pages pages(args_, unit_);
-    if (args_.page_table != nullptr && granules_ > 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        entries[i] = pages.ask(keys_.begin + kHalf * Layout::kHalf + value_row<kThreads>(i));
-      }
-    }
-  }
-
-  // Columns 16 rank .. of the thread's rows kFrom .. kTo - 1.
-  template <int kHalf, int kThreads, int kFrom, int kTo, int kCount>
-  __device__ __forceinline__ void copy_values(const int32_t (&entries)[kCount]) const {
+  // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
+  // numbers kFrom .. kTo - 1.
+  template <int kHalf, int kThreads, int kFrom, int kTo>
+  __device__ __forceinline__ void copy_values() const {
     constexpr int kValueRows = kThreads / 2;
-    const int piece = static_cast<int>(threadIdx.x) % 2;
+    const auto thread = static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads);
+    const int piece = thread % 2;
     const int column = rank_ * kDecodeColumnGroup + 8 * piece;
-    const int first = value_row<kThreads>(0);
-    const int begin = kHalf * Layout::kHalf + first;
+    const int begin = kHalf * Layout::kHalf + thread / 2;
     const int end = min(granules_ * Layout::kGranule, (kHalf + 1) * Layout::kHalf);
     const uint32_t to = smem_ + (kHalf == 0 ? Layout::kV : Layout::kV2) +
-                        static_cast<uint32_t>(first * Layout::kVRow + (piece ^ first / 4 % 2) * 16);
+                        static_cast<uint32_t>(thread / 2 * Layout::kVRow + (piece ^ thread / 8 % 2) * 16);
     const uint16_t* data = args_.v + unit_.kv_head * args_.v_strides.head + column;
     if (all_there(keys_.begin + kHalf * Layout::kHalf, Layout::kHalf)) {
       const int64_t stride = args_.v_strides.token;
@@ -159,16 +158,24 @@ class TeamUnit {
         copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow), data);
         data += kValueRows * stride;
       }
-    } else {
+    } else if (granules_ > 0) {
       const Pages pages(args_, unit_);
+      constexpr int kLookups = 4;  // on their way at a time
+#pragma unroll 1
+      for (int first = kFrom; first < kTo; first += kLookups) {
+        int32_t entries[kLookups];
 #pragma unroll
-      for (int i = kFrom; i < kTo; ++i) {
-        const int row = begin + i * kValueRows;
-        if (row < end) {
-          const int32_t entry = args_.page_table == nullptr ? unit_.batch : entries[i];
-          const int page = pages.page(keys_.begin + row, entry);
-          copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow),
-                     data + pages.offset(keys_.begin + row, page, args_.v_strides), page >= 0 && column < args_.dims);
+        for (int i = 0; i < kLookups; ++i) {
+          entries[i] = pages.ask(keys_.begin + begin + (first + i) * kValueRows);
+        }
+#pragma unroll
+        for (int i = 0; i < kLookups; ++i) {
+          const int row = begin + (first + i) * kValueRows;
+          if (row < end) {
+            const int page = pages.page(keys_.begin + row, entries[i]);
+            copy_piece(to + static_cast<uint32_t>((first + i) * kValueRows * Layout::kVRow),
+                       data + pages.offset(keys_.begin + row, page, args_.v_strides), page >= 0 && column < args_.dims);
+          }
         }
       }
     }
