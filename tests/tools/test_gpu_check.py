@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
 
@@ -79,6 +80,24 @@ class GpuCheck(unittest.TestCase):
         tools = {run["tool"] for run in record["steps"]["sanitizer"]["runs"]}
         self.assertEqual(tools, {"memcheck", "racecheck", "synccheck", "initcheck"})
 
+    def test_a_record_is_there_after_every_step(self):
+        # Whoever stops the program during the second step still finds what the first one found.
+        checker = textwrap.dedent(f"""
+            import importlib.machinery, importlib.util, sys
+            loader = importlib.machinery.SourceFileLoader("gpu_check", {str(ROOT / "tools/gpu_check")!r})
+            module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+            loader.exec_module(module)
+            module.step_tests = lambda *_: sys.exit(7)
+            sys.argv = ["gpu_check", "--build", {str(self.root / "build")!r}, "--out", {str(self.root / "out.json")!r}]
+            module.main()
+        """)
+        path = f"{self.root / 'path'}:{os.environ['PATH']}"
+        done = subprocess.run([sys.executable, "-c", checker], env={**os.environ, "PATH": path}, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        record = json.loads((self.root / "out.json").read_text(encoding="utf-8"))
+        self.assertEqual((list(record["steps"]), record["exit_code"]), (["probe"], 1))
+        self.assertIn("NOT FINISHED", record["verdict"])
+
     def test_a_failing_test_is_named(self):
         code, record, text = self.run_check("--only", "tests", BAD="C")
         self.assertEqual((code, record["steps"]["tests"]["status"]), (1, "failed"))
@@ -99,7 +118,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("Suite.D", record["steps"]["tests"]["programs"][0]["not_finished"])
 
     def test_a_missing_program_has_failed(self):
-        (self.root / "build/bin/sm90_decode_bytes_test").unlink()
+        (self.root / "build/bin" / PROGRAMS[-1]).unlink()
         code, record, _ = self.run_check("--only", "tests")
         self.assertEqual((code, record["steps"]["tests"]["programs"][-1]["status"]), (1, "failed"))
 
