@@ -27,9 +27,9 @@ int64_t row_tiles(const DecodeProblem& p, int rows) {
   return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
-// Of clusters: one counter per block of those that share a tile of a sequence and K/V head.
+// One counter per block of those that share a tile of a sequence and K/V head, where these chain chunks themselves.
 int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
-  const int64_t counters = entry.cluster == 1 ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
+  const int64_t counters = !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
   return ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment;
 }
 
