@@ -122,7 +122,7 @@ std::string explain_sm90_decode(const tessera_fmha_params& p) {
       entry->name, entry->head_dim, entry->value_dim, entry->modified ? "; softcap, ALiBi and custom bits" : "",
       kChunkKeys, entry->rows, rows, sm90::granule_keys(entry->head_dim), entry->cluster,
       entry->cluster == 1 ? "" : ", which split scores by granules of keys and outputs by columns",
-      entry->cluster == 1 ? "a second kernel" : "whoever finishes last");
+      entry->counts ? "whoever finishes last" : "a second kernel");
 }
 
 }  // namespace tessera

@@ -100,6 +100,21 @@ TEST(Explain, DecodeKernelsTellTheirHeadDimsAndWhatTheyChange) {
   EXPECT_TRUE(has(problem.explain(), "head_dim_qk, head_dim_v: got one that is no multiple of 8")) << problem.explain();
 }
 
+TEST(Explain, DecodeKernelsTellWhoChainsChunks) {
+  Problem problem(TESSERA_DEVICE_CUDA, 128);
+  problem.p.seqlen_q = 1;
+  problem.p.force_kernel = "sm90_fmha_decode";
+  const std::string team = problem.explain();
+  EXPECT_TRUE(has(team, "_team\n") && has(team, "chain of chunks: by whoever finishes last\n")) << team;
+  problem.p.segments[0].seqlen_k = 6 * 2048;  // of three sequences and two K/V heads
+  const std::string duo = problem.explain();
+  EXPECT_TRUE(has(duo, "_duo\n") && has(duo, "blocks per unit: 2, ")) << duo;
+  EXPECT_TRUE(has(duo, "chain of chunks: by a second kernel\n")) << duo;
+  problem.p.segments[0].seqlen_k = 40 * 2048;
+  const std::string pair = problem.explain();
+  EXPECT_TRUE(has(pair, "_pair\n") && has(pair, "blocks per unit: 1\nchain of chunks: by a second kernel\n")) << pair;
+}
+
 TEST(Explain, RaggedKernelsTellTheirOwnRoles) {
   Problem problem(TESSERA_DEVICE_CUDA, 128);
   for (const bool ragged : {false, true}) {

@@ -2,7 +2,6 @@
 // sequences, in another order of the batch, on some of the multiprocessors.
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <random>
@@ -96,7 +95,7 @@ TEST_P(CudaDecodeBatch, RaggedRowsOfOtherShapesEachAlone) {
   }
 }
 
-// As batches grow, a cluster, a block of a whole multiprocessor and one of two take a chunk.
+// As batches grow, a cluster, two blocks, a block of a whole multiprocessor and one of half of it take a chunk.
 TEST_P(CudaDecodeBatch, BatchesThatOtherKernelsWorkOn) {
   for (const auto& [keys, most] : {std::pair<int64_t, int64_t>{200, 300}, {2048, 150}, {5000, 60}}) {
     FmhaSpec spec = decode_spec(GetParam(), 1, keys);

@@ -1,7 +1,6 @@
 // The attention cases of docs/cases.md that reach decode, at the sizes at which other libraries failed, on the decode
 // kernel by name. cases_test.cpp has smaller ones of the same cause for every kernel.
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>

@@ -1,6 +1,8 @@
 // A decoded row is the row that a prefill writes, and the oracle's: lengths around the ends of chunks, ratios of heads,
 // numbers of query tokens, pages, windows, sinks, head dims. One problem per cell: a prefill kernel computes the last
 // rows of the sequence, then the decode kernel the last few of them over the same memory.
+#include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>

@@ -1,8 +1,6 @@
 // Every decode kernel of the build under every split of the work gives the bytes of the one that the registry chooses:
 // a cluster per chunk, blocks of a whole or half a multiprocessor, one block for everything up to a block per chunk.
 // And kernels in which a number of the split is wrong do not.
-#include <fmt/format.h>
-
 #include <span>
 #include <string>
 #include <vector>

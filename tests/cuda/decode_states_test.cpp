@@ -1,10 +1,10 @@
 // States of decode calls and their merge (R8 to R10): branches of keys in passes of their own, merged outside, against
 // one call with a list of segments; a sequence cut into chunks by hand; and cuts that are wrong, which the comparison
 // has to notice.
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "contract/plan.h"
@@ -176,7 +176,7 @@ TEST_P(CudaDecodeStates, B11_B12_B18_EmptyBranchesAreTheIdentity) {
   EXPECT_EQ(first_difference(problem, branch, passes), "");
 }
 
-TEST_P(CudaDecodeStates, TheOrderOfTheBranchesIsTheDeclaredOne) {
+TEST_P(CudaDecodeStates, B21_TheOrderOfTheBranchesIsTheDeclaredOne) {
   FmhaSpec spec = branches(1, {3000}, {2500});
   spec.o_dtype = TESSERA_F32;
   spec.sinks.clear();

@@ -1,20 +1,16 @@
 // The decode kernels through the public interface: few query tokens, used lengths, pages, sinks, softcap, ALiBi, custom
-// bits, two head dims, all kinds of output.
-// Their scratch starts as NaN, and a CUDA graph serves lengths that it was not captured with.
+// bits, two head dims, all kinds of output. Their scratch starts as NaN.
 #include <fmt/format.h>
 
 #include <limits>
 #include <string>
 #include <tuple>
 
-#include "cuda/harness.h"
-#include "fmha/conformance.h"
+#include "cuda/decode.h"
 #include "fmha/draw.h"
 
 namespace tessera::test {
 namespace {
-
-constexpr const char* kKernel = "sm90_fmha_decode";
 
 FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   Draw draw(seed);
@@ -74,7 +70,7 @@ TEST_P(CudaDecode, EqualsTheOracle) {
   for (uint64_t i = 0; i < kProblems; ++i) {
     const FmhaProblem problem(draw_decode(70000 + static_cast<uint64_t>(group) * kProblems + i, dtype));
     SCOPED_TRACE(to_text(problem.spec()));
-    const CudaRun run = run_cuda(kKernel, problem);
+    const CudaRun run = run_cuda(kDecode, problem);
     ASSERT_EQ(run.status, TESSERA_OK) << run.text;
     ASSERT_EQ(run.damage, "");
     ASSERT_EQ(first_difference(problem, run_hopper_oracle(problem), run.out), "");

@@ -1,5 +1,6 @@
-// The kernel in which one block takes a unit alone: four warps copy, four score and four sum outputs, and several
-// blocks share a multiprocessor, so that one's arithmetic hides behind the others' copies.
+// The kernel in which one block takes a unit alone, or two share one: four warps copy, four score and four sum outputs,
+// and several blocks share a multiprocessor, so that one's arithmetic hides behind the others' copies; a block by
+// itself on a multiprocessor has eight warps that copy (of modified scores four) and eight that score.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The warps of a block alone that score: S = K Q^T (R1), masks (R2), the running maximum (R3), weights (R4, R5),
-// granule by granule. What the output warps need of a granule goes into one of two slots.
+// granule by granule. What the output warps need of a granule goes into a slot.
 //
 // Warp w holds the granule's k16 blocks w, w + 4, .. as (16 keys, rows); a lane the keys e and e + 8 of it, e = lane /
 // 4, which are of class e (R7), and the rows 2 q and 2 q + 1 of every eight, q = lane mod 4: s[block][eight][2 h + r].

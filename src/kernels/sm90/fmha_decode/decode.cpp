@@ -27,9 +27,9 @@ int64_t row_tiles(const DecodeProblem& p, int rows) {
   return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
-// Of clusters: one counter per block of those that share a tile of a sequence and K/V head.
+// One counter per block of those that share a tile of a sequence and K/V head, where these chain chunks themselves.
 int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
-  const int64_t counters = entry.cluster == 1 ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
+  const int64_t counters = !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
   return ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment;
 }
 
@@ -45,14 +45,17 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
   for (const auto& [name, dims, same] : {std::tuple{"q, k", p.q.dims, p.k.dims}, {"v, o", p.v.dims, p.o.dims}}) {
     if (dims < 1 || dims % 8 != 0 || dims != same) {
       return refuse(Code::kInvalidArgument,
-                    fmt::format("head dim of {}: got {} and {}; allowed one multiple of 8", name, dims, same));
+                    fmt::format("head dim of {}: got {} and {}; allowed one multiple of 8; pad rows with zeros", name,
+                                dims, same));
     }
   }
   if (!is_for(entry, p)) {
     return refuse(
         Code::kUnsupported,
-        fmt::format("{}: got head dims {} of Q and K and {} of V{}; allowed what find_decode() gives it", entry.name,
-                    p.q.dims, p.v.dims, has_modified_scores(p) ? ", and softcap, ALiBi or custom bits" : ""));
+        fmt::format("{}: got head dims {} of Q and K and {} of V{}; allowed what find_decode() gives it; take the "
+                    "kernel that it names",
+                    entry.name, p.q.dims, p.v.dims,
+                    has_modified_scores(p) ? ", and softcap, ALiBi or custom bits" : ""));
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
@@ -64,8 +67,10 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
                     entry.name));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
-    return refuse(Code::kInvalidArgument,
-                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
+    return refuse(
+        Code::kInvalidArgument,
+        fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({}); every K/V head serves as many",
+                    p.k.heads, p.q.heads));
   }
   const auto misaligned = [](const TensorView& t) {
     return reinterpret_cast<uintptr_t>(t.data) % kRowBytes != 0 || t.stride_batch * 2 % kRowBytes != 0 ||
@@ -74,27 +79,32 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
   if (misaligned(p.q) || misaligned(p.k) || misaligned(p.v)) {
     return refuse(
         Code::kUnsupported,
-        fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
+        fmt::format(
+            "q, k, v: got an address or stride that is no multiple of {0} bytes; allowed multiples of {0}; copy "
+            "the tensor",
+            kRowBytes));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
   if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(p, entry.rows) > kLongest) {
-    return refuse(Code::kUnsupported, fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
-                                                  most_units(p, entry.rows), kLongest));
+    return refuse(Code::kUnsupported,
+                  fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}; split the batch", p.seqlen_k,
+                              most_units(p, entry.rows), kLongest));
   }
   if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
     return refuse(Code::kInvalidArgument,
-                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers; usually 1 / sqrt(head dim)",
+                              p.softmax_scale));
   }
   if (!(p.softcap >= 0.0F) || p.softcap > std::numeric_limits<float>::max()) {
     return refuse(Code::kInvalidArgument,
-                  fmt::format("softcap: got {}; allowed 0 (off) and positive finite numbers", p.softcap));
+                  fmt::format("softcap: got {}; allowed finite numbers from 0 on; 0 is off", p.softcap));
   }
   return {};
 }
 
 Status device_error(const DecodeEntry& entry, cudaError_t error) {
-  return Status(Code::kDevice, fmt::format("{}: got {} ({}); allowed a launch on an sm_90 device", entry.name,
-                                           cudaGetErrorName(error), cudaGetErrorString(error)));
+  return Status(Code::kDevice, fmt::format("{}: got {} ({}); allowed a launch on an sm_90 device; choose one",
+                                           entry.name, cudaGetErrorName(error), cudaGetErrorString(error)));
 }
 
 }  // namespace
@@ -120,7 +130,7 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   }
   if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
     return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
-                                                        "{}-byte aligned",
+                                                        "{}-byte aligned; ask decode_scratch_bytes()",
                                                         decode_scratch_bytes(entry, problem), kScratchAlignment));
   }
   DecodeArguments a{};

@@ -59,6 +59,7 @@ struct DecodeEntry {
   bool modified;                        // takes softcap, ALiBi and custom bits
   int rows;                             // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
   int cluster;                          // blocks that share a chunk
+  bool counts;                          // whoever hands in a sequence's last chunk chains; else a second kernel does
   int64_t most_units;                   // of problems that it is for
   cudaError_t (*resident)(int* units);  // that the current device works on at a time
   cudaError_t (*launch)(const DecodeArguments& arguments, int units, cudaStream_t stream);

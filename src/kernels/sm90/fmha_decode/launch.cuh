@@ -11,6 +11,7 @@ namespace tessera::sm90 {
 template <class Tag>
 struct AloneLauncher {
   using Layout = AloneLayout<Tag>;
+  static constexpr bool kCounts = false;
 
   static cudaError_t prepare() {
     return cudaFuncSetAttribute(fmha_decode_alone_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -71,6 +72,7 @@ struct AloneLauncher {
 template <class Tag>
 struct TeamLauncher {
   using Layout = TeamLayout<Tag>;
+  static constexpr bool kCounts = true;
 
   static cudaError_t prepare() {
     cudaError_t error =
@@ -121,6 +123,7 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
           .modified = Tag::kModified,
           .rows = Tag::kRows,
           .cluster = cluster,
+          .counts = Launcher::kCounts,
           .most_units = most_units,
           .resident = &Launcher::resident,
           .launch = &Launcher::launch};

@@ -4,7 +4,7 @@
 // the block needs is asked for at once.
 //
 // Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps: number w + 8 t is tile t of warp w.
-// Lanes hold scores and outputs as in alone.cuh.
+// Lanes hold scores as in alone_scores.cuh, outputs as in alone_outputs.cuh.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,6 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::args_;
   using TeamUnit<Tag>::smem_;
   using TeamUnit<Tag>::unit_;
-  using TeamUnit<Tag>::keys_;
   using TeamUnit<Tag>::warp_;
   using TeamUnit<Tag>::lane_;
   using TeamUnit<Tag>::rank_;

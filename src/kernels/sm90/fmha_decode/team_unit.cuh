@@ -8,7 +8,6 @@
 
 #include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
-#include "kernels/sm90/fmha_decode/softmax_steps.cuh"
 #include "kernels/sm90/fmha_decode/team.h"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
