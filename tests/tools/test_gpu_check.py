@@ -1,5 +1,7 @@
 """tools/gpu_check must be able to fail: it runs here with test programs, a sanitizer and a GPU that are shell scripts."""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,8 +20,10 @@ TEST_PROGRAM = r"""#!/bin/bash
 tests=(A B C D)
 if [[ "$*" == *--gtest_list_tests* ]]; then printf 'Running main()\nSuite.\n'; printf '  %s\n' "${tests[@]}"; exit 0; fi
 code=0
+wanted=:${*##*--gtest_filter=}:
 for i in "${!tests[@]}"; do
   t=${tests[$i]}
+  [[ "$wanted" != *:Suite.* || "$wanted" == *:Suite.$t:* ]] || continue
   (( i % ${GTEST_TOTAL_SHARDS:-1} == ${GTEST_SHARD_INDEX:-0} )) || continue
   echo "[ RUN      ] Suite.$t"
   [[ "$SLOW" == "$t" ]] && sleep 60
@@ -97,6 +101,22 @@ class GpuCheck(unittest.TestCase):
         record = json.loads((self.root / "out.json").read_text(encoding="utf-8"))
         self.assertEqual((list(record["steps"]), record["exit_code"]), (["probe"], 1))
         self.assertIn("NOT FINISHED", record["verdict"])
+
+    def test_kernels_that_share_an_oracle_share_a_shard(self):
+        loader = importlib.machinery.SourceFileLoader("gpu_check", str(ROOT / "tools/gpu_check"))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+        loader.exec_module(module)
+        tests = [f"Kernels/Bytes.{case}/sm90_hd{dim}_{dtype}_{kind}" for case in "AB" for dim in (64, 128)
+                 for dtype in ("f16", "bf16") for kind in ("r8_pair", "r8_team", "r16_pair")] + ["Alone.X", "Alone.Y"]
+        parts = module.shards_of(tests, 4)
+        self.assertEqual(sorted(test for part in parts for test in part), sorted(tests))
+        self.assertEqual(len(parts), 4)
+        self.assertLessEqual(max(map(len, parts)) - min(map(len, parts)), 3)
+        for part in parts:
+            for test in part:
+                kin = [other for other in tests if other.rsplit("_", 2)[0] == test.rsplit("_", 2)[0]]
+                self.assertTrue(set(kin) <= set(part))
+        self.assertEqual(module.shards_of([], 4), [["*"]])
 
     def test_a_failing_test_is_named(self):
         code, record, text = self.run_check("--only", "tests", BAD="C")
