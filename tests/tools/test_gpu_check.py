@@ -127,7 +127,7 @@ class GpuCheck(unittest.TestCase):
     def test_what_a_limit_cuts_is_no_pass_and_is_named(self):
         code, record, text = self.run_check("--only", "tests", "--seconds", "4", SLOW="B")
         tests = record["steps"]["tests"]
-        self.assertEqual((code, tests["status"]), (1, "cut"))
+        self.assertEqual((code, tests["status"], tests["limit_seconds"]), (1, "cut", 4.0))
         self.assertLess(tests["seconds"], 20)
         self.assertTrue(all("Suite.B" in program["not_finished"] for program in tests["programs"]))
         self.assertIn("CUT: tests", text)
