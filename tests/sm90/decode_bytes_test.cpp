@@ -52,15 +52,25 @@ struct Case {
   bool wide_output = false;
   bool unnormalized = false;  // with wide_output
   Modifiers modifiers = {};
-  int64_t head_dim = 0;   // of Q and K; 0: the kernel's
-  int64_t value_dim = 0;  // of V
+  int64_t head_dim = 0;    // of Q and K; 0: the kernel's
+  int64_t value_dim = 0;   // of V
+  bool stray_nan = false;  // K and V of the first K/V head hold one; its rows are not compared
 };
 
 int64_t qk_dims(const Case& c, const DecodeEntry& entry) {
-  return c.head_dim == 0 ? entry.head_dim : c.head_dim;
+  return c.head_dim == 0 ? entry.head_dim / (entry.twin ? 2 : 1) : c.head_dim;
 }
 int64_t v_dims(const Case& c, const DecodeEntry& entry) {
-  return c.value_dim == 0 ? entry.value_dim : c.value_dim;
+  return c.value_dim == 0 ? entry.value_dim / (entry.twin ? 2 : 1) : c.value_dim;
+}
+
+// Kernels that take two K/V heads at a time get twice as many heads where a case has an odd number.
+Case for_kernel(Case c, const DecodeEntry& entry) {
+  if (entry.twin && c.heads_kv % 2 != 0) {
+    c.heads_q *= 2;
+    c.heads_kv *= 2;
+  }
+  return c;
 }
 
 std::string describe(const Case& c, const DecodeEntry& entry) {
@@ -69,12 +79,13 @@ std::string describe(const Case& c, const DecodeEntry& entry) {
     lengths += fmt::format(" {}", length);
   }
   const Modifiers& m = c.modifiers;
-  return fmt::format("d{}/{} h{}/{} q{} {} values {} keys{} {}, window {}{}{}{}, {}, softcap {}{}{}", qk_dims(c, entry),
-                     v_dims(c, entry), c.heads_q, c.heads_kv, c.seqlen_q, c.causal ? "causal" : "full",
-                     static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform", c.window_left,
-                     c.sinks ? " sinks" : "", c.wide_output ? " f32 O" : "", c.unnormalized ? " state" : "",
-                     entry.bf16 ? "bf16" : "f16", m.softcap, m.alibi ? " ALiBi" : "",
-                     m.mask ? fmt::format(" mask {} {} {}", m.mask_keys, m.mask_per_head, m.seen_of_8) : "");
+  return fmt::format("d{}/{} h{}/{} q{} {} values {} keys{} {}, window {}{}{}{}, {}, softcap {}{}{}{}",
+                     qk_dims(c, entry), v_dims(c, entry), c.heads_q, c.heads_kv, c.seqlen_q,
+                     c.causal ? "causal" : "full", static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform",
+                     c.window_left, c.sinks ? " sinks" : "", c.wide_output ? " f32 O" : "",
+                     c.unnormalized ? " state" : "", entry.bf16 ? "bf16" : "f16", m.softcap, m.alibi ? " ALiBi" : "",
+                     m.mask ? fmt::format(" mask {} {} {}", m.mask_keys, m.mask_per_head, m.seen_of_8) : "",
+                     c.stray_nan ? " stray NaN" : "");
 }
 
 // (batch, tokens, heads, dim) of 16-bit elements; tokens that nobody fills stay NaN.
@@ -146,6 +157,14 @@ struct Pool {
   }
 };
 
+// A NaN in the first K/V head's row of a token of every sequence.
+void put_nan(Tensor& tensor, int64_t token) {
+  for (int64_t b = 0; b < tensor.batch; ++b) {
+    std::memset(tensor.memory.host() + (b * tensor.tokens + token) * tensor.heads * tensor.dims * 2, 0xff, 2);
+  }
+  tensor.memory.upload();
+}
+
 // Custom bits of (sequence, head or all of them, token, key), and NaN over the keys that they hide from everybody.
 struct Bits {
   Mirror memory;
@@ -205,7 +224,8 @@ std::map<std::string, Bytes>& oracle_bytes() {
 
 // Runs the kernel twice over the same scratch, and the oracle. `blocks` limits the grid, 0 does not; `page_size` 0:
 // no pages.
-void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, int64_t page_size) {
+void expect_oracle_bytes(const Case& any, const DecodeEntry& entry, int blocks, int64_t page_size) {
+  const Case c = for_kernel(any, entry);
   const std::string name = describe(c, entry);
   SCOPED_TRACE(fmt::format("{}, {} blocks, pages of {}", name, blocks, page_size));
   const auto batch = static_cast<int64_t>(c.lengths.size());
@@ -220,6 +240,10 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
        random);
   fill(k, c.lengths, entry.bf16, c.values, true, random);
   fill(v, c.lengths, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
+  if (c.stray_nan) {
+    put_nan(k, 2);
+    put_nan(v, 5);
+  }
   std::unique_ptr<Bits> bits;
   if (c.modifiers.mask) {
     bits = std::make_unique<Bits>(c, k, v, 11);
@@ -331,17 +355,27 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     ASSERT_TRUE(oracle.ok()) << oracle.text();
     oracle_bytes()[name] = {o.memory.bytes(), lse.bytes()};
   }
-  const Bytes& want = oracle_bytes()[name];
+  // Of a case with a stray NaN, the bytes of the other heads.
+  const auto compared = [&](std::vector<uint8_t> bytes, int64_t rows, int64_t row_bytes) {
+    for (int64_t at = 0; c.stray_nan && at < static_cast<int64_t>(bytes.size()); at += rows * row_bytes) {
+      std::memset(bytes.data() + at, 0, static_cast<size_t>(rows / c.heads_kv * row_bytes));
+    }
+    return bytes;
+  };
+  const int64_t o_row = v.dims * (c.wide_output ? 4 : 2);
+  const int64_t lse_row = (c.seqlen_q + 1) * 4;
+  const Bytes want = {compared(oracle_bytes()[name].first, c.heads_q, o_row),
+                      compared(oracle_bytes()[name].second, c.heads_q, lse_row)};
   for (int run = 0; run < 2; ++run) {
     ASSERT_EQ(cudaMemset(o.memory.device(), kPoison, o.memory.bytes().size()), cudaSuccess);
     ASSERT_EQ(cudaMemset(lse.device(), kPoison, lse.bytes().size()), cudaSuccess);
     const Status status = run_decode(entry, problem, blocks, nullptr);
     ASSERT_TRUE(status.ok()) << status.text();
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess) << cudaGetErrorString(cudaGetLastError());
-    const std::vector<uint8_t> got = o.memory.download();
+    const std::vector<uint8_t> got = compared(o.memory.download(), c.heads_q, o_row);
     EXPECT_TRUE(got == want.first) << "O, run " << run << ": "
                                    << first_difference(got, want.first, c.wide_output ? 4 : 2);
-    const std::vector<uint8_t> got_lse = lse.download();
+    const std::vector<uint8_t> got_lse = compared(lse.download(), c.heads_q, lse_row);
     EXPECT_TRUE(got_lse == want.second) << "LSE, row max, row sum, run " << run << ": "
                                         << first_difference(got_lse, want.second, 4);
   }
@@ -374,6 +408,12 @@ TEST_P(DecodeBytes, OneGranule) {
          {4, 1, 1, false, Values::kNormal, {64}, false},
          {8, 2, 1, false, Values::kWide, {1, 127, 33, 16}},
          {4, 1, 1, false, Values::kTiny, {15, 17}}});
+}
+
+TEST_P(DecodeBytes, ANanOfOneHeadStaysThere) {
+  Case c{8, 4, 1, false, Values::kNormal, {100, 2100}};
+  c.stray_nan = true;
+  check({c});
 }
 
 TEST_P(DecodeBytes, LengthsAroundGranulesAndRounds) {

@@ -224,7 +224,7 @@ class AloneOutputs {
         at.q %= 2;
       }
       if (only) {
-        finish_rows<kBf16>(args_, unit, at, RowPlaces(args_, unit, at), part);
+        finish_rows<Tag>(args_, unit, at, RowPlaces<Tag>(args_, unit, at), part);
       } else {
         ChunkState<Tag>(args_, unit, unit.chunk - unit.first_chunk, at).store(part);
       }

@@ -37,6 +37,7 @@ class AloneScores {
   static constexpr int kGroups = Layout::kGroups;
   static constexpr bool kBf16 = Tag::kBf16;
   static constexpr bool kModified = Tag::kModified;
+  static constexpr bool kTwin = is_twin<Tag>();
   static constexpr int kPieces = Layout::kHeadDim / 8;
 
  public:
@@ -139,10 +140,14 @@ class AloneScores {
       const int dim = i % kPieces * 8;
       const int token = divide(row, args_.group);
       const int64_t head = unit.kv_head * group + row - token * group;
+      const int first_dim =
+          kTwin && 2 * (row - token * group) >= group ? Layout::kHeadDim / 2 : 0;  // of the row's head
       uint4 piece = make_uint4(0, 0, 0, 0);
-      if (token < args_.seqlen_q && dim < (Tag::kTwoDims ? args_.qk_dims : args_.dims)) {
+      if (token < args_.seqlen_q && (kTwin ? dim / (Layout::kHeadDim / 2) == first_dim / (Layout::kHeadDim / 2)
+                                           : dim < (Tag::kTwoDims ? args_.qk_dims : args_.dims))) {
         piece = *reinterpret_cast<const uint4*>(args_.q + unit.batch * args_.q_strides.batch +
-                                                token * args_.q_strides.token + head * args_.q_strides.head + dim);
+                                                token * args_.q_strides.token + head * args_.q_strides.head + dim -
+                                                first_dim);
       }
       store_piece(smem_ + Layout::kQ +
                       static_cast<uint32_t>(i / kPieces * Layout::kRowBytes + (i % kPieces ^ i / kPieces % 8) * 16),
@@ -152,6 +157,13 @@ class AloneScores {
       modifiers_ = ScoreModifiers(args_, unit);
     } else {
       visible_ = VisibleKeys<kRows>(args_, unit);
+    }
+    if constexpr (kTwin) {
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) {
+        const int row = unit.first_row + 8 * (i / 2) + 2 * q_ + i % 2;
+        second_[i] = 2 * (row - divide(row, args_.group) * group) >= group;
+      }
     }
 #pragma unroll
     for (float& m : m_) {
@@ -210,6 +222,7 @@ class AloneScores {
         }
       }
     }
+    [[maybe_unused]] float first_head[kTiles][kEights][4];  // with two heads: products of the first one
     // Of Q, matrices of eight rows: halves of two steps, or of one step and two eights.
     const uint32_t queries =
         smem_ + Layout::kQ +
@@ -218,6 +231,11 @@ class AloneScores {
                                                  (lane_ / 8 % 2 ^ lane_ % 8) * 16);
 #pragma unroll
     for (int step = 0; step < Layout::kHeadDim / 16; step += 2) {
+      if constexpr (kTwin) {
+        if (step == Layout::kHeadDim / 32) {
+          restart(s, first_head);
+        }
+      }
       uint32_t b[4];
       uint32_t b_second[4];
       load_matrices(b, at_step(queries, step));
@@ -243,6 +261,9 @@ class AloneScores {
 #pragma unroll
     for (const uint32_t stage : stages) {
       barrier_arrive(smem_ + Layout::kEmpty + 8 * stage);
+    }
+    if constexpr (kTwin) {
+      choose(s, first_head);
     }
     if constexpr (kModified) {
       if (args_.natural != 0) {
@@ -270,6 +291,26 @@ class AloneScores {
           }
         }
       }
+    }
+  }
+
+  // With two heads: products of the first one are kept apart, so that no number of a head, not even a NaN, gets into
+  // the other's; then every row takes its own head's.
+  static __device__ __forceinline__ void restart(float (&s)[kTiles][kEights][4],
+                                                 float (&first_head)[kTiles][kEights][4]) {
+#pragma unroll
+    for (int n = 0; n < kTiles * kEights * 4; ++n) {
+      first_head[n / 4 / kEights][n / 4 % kEights][n % 4] = s[n / 4 / kEights][n / 4 % kEights][n % 4];
+      s[n / 4 / kEights][n / 4 % kEights][n % 4] = 0.0F;
+    }
+  }
+  __device__ __forceinline__ void choose(float (&s)[kTiles][kEights][4],
+                                         const float (&first_head)[kTiles][kEights][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles * kEights * 4; ++n) {
+      const int eight = n / 4 % kEights;
+      float& x = s[n / 4 / kEights][eight][n % 4];
+      x = second_[2 * eight + n % 2] ? x : first_head[n / 4 / kEights][eight][n % 4];
     }
   }
 
@@ -547,6 +588,7 @@ class AloneScores {
   int next_ = 0;       // granule whose u is not in m yet
   std::conditional_t<kModified, None, VisibleKeys<kRows>> visible_;
   std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
+  std::conditional_t<kTwin, bool[2 * kEights], None> second_;  // whether the lane's rows are the second head's
   uint32_t seen_;  // of modified scores: bit n, some row sees the n-th of the lane's keys
   float m_[2 * kEights];
 };

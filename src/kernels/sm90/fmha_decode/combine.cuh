@@ -30,7 +30,7 @@ class ChunkState {
   __device__ __forceinline__ ChunkState(const DecodeArguments& args, const Unit& unit, int chunk,
                                         const PartOfState& part)
       : lane_(4 * part.e + part.q),
-        has_rows_(unit.first_row + 8 * part.eight + 2 * part.q < args.seqlen_q * static_cast<int>(args.group.value)) {
+        has_rows_(has_rows(args, unit.first_row + 8 * part.eight + 2 * part.q, part.group)) {
     const auto heads = static_cast<int>(args.heads.value);
     at_ = args.states + ((int64_t{unit.batch} * args.state_chunks + chunk) * heads + unit.head) * kPieces +
           (part.group * kEights + part.eight) * kPartPieces;
@@ -58,42 +58,58 @@ class ChunkState {
 
  private:
   static constexpr int kPieces = state_pieces(Tag::kValueDim, Tag::kRows);
+  // Whether row `row` or the next one exists and, with two heads, has those columns.
+  static __device__ __forceinline__ bool has_rows(const DecodeArguments& args, int row, int group) {
+    const bool exists = row < args.seqlen_q * static_cast<int>(args.group.value);
+    if constexpr (is_twin<Tag>()) {
+      const int half = group / (Tag::kValueDim / kDecodeColumnGroup / 2);
+      return exists && (RowPlaces<Tag>::half_of(args, row) == half || RowPlaces<Tag>::half_of(args, row + 1) == half);
+    }
+    return exists;
+  }
   int lane_;
   bool has_rows_;
   float4* at_;
 };
 
-// R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over some empty
-// states without a look at memory unless they are `real`. kAhead states are on their way at a time.
+// R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over empty states
+// without a look at memory unless they are `real`. kAhead states are on their way at a time; those before the first
+// chunk or behind the last one count as empty, which changes nothing and needs no branch.
 template <class Tag, int kAhead>
 __device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, const Unit& unit,
                                                   const PartOfState& part, bool real) {
-  const int count = unit.chunks - unit.first_chunk;
-  ChunkState<Tag> state(args, unit, 0, part);
+  static_assert(kSuperchunkChunks % kAhead == 0, "states: a superchunk has to end where some of them do");
+  const int begin = unit.first_chunk;
+  const int end = real ? unit.chunks : begin + 1;
+  int first = begin / kAhead * kAhead;
+  ChunkState<Tag> state(args, unit, first - begin, part);
   StatePart total;
   total.clear();
   StatePart inner;
   inner.clear();
+  float4 o[kAhead];
+  float4 rows[kAhead];
+  const auto ask = [&](int i, int chunk) {
+    state.load(real && chunk >= begin && chunk < end, o[i], rows[i]);
+    state.advance(args, 1);
+  };
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    ask(i, first + i);
+  }
 #pragma unroll 1
-  for (int first = 0; first < (real ? count : 1); first += kAhead) {
-    float4 o[kAhead];
-    float4 rows[kAhead];
+  for (; first < end; first += kAhead) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      state.load(real && first + i < count, o[i], rows[i]);
-      state.advance(args, 1);
+      const bool there = first + i >= begin && first + i < end;
+      inner.chain({{there ? rows[i].x : minus_infinity(), there ? rows[i].z : minus_infinity()},
+                   {rows[i].y, rows[i].w},
+                   {o[i].x, o[i].y, o[i].z, o[i].w}});
+      ask(i, first + kAhead + i);
     }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int chunk = first + i;
-      if (chunk >= count) {
-        break;
-      }
-      inner.chain({{rows[i].x, rows[i].z}, {rows[i].y, rows[i].w}, {o[i].x, o[i].y, o[i].z, o[i].w}});
-      if ((unit.first_chunk + chunk + 1) % kSuperchunkChunks == 0 || chunk + 1 == count) {
-        total.chain(inner);
-        inner.clear();
-      }
+    if ((first + kAhead) % kSuperchunkChunks == 0 || first + kAhead >= end) {
+      total.chain(inner);
+      inner.clear();
     }
   }
   return total;
@@ -106,7 +122,7 @@ __host__ __device__ constexpr bool is_half_empty(int64_t rows) {
 
 // Blocks of the kernel below that the device surely holds beside the first kernel's.
 inline constexpr uint32_t kFewBlocks = 264;
-inline constexpr int kStatesAhead = 8;
+inline constexpr int kStatesAhead = kSuperchunkChunks < 8 ? kSuperchunkChunks : 8;
 
 // A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. The first blocks run everything
 // twice, the first time over no states, before there is anything to wait for, so that the second time finds its
@@ -124,7 +140,7 @@ __global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
   }
   const UnitFinder<Tag> finder(args);
   const Unit unit = finder.first_of(batch, static_cast<int>(blockIdx.x) - batch * heads);
-  const RowPlaces places(args, unit, part);
+  const RowPlaces<Tag> places(args, unit, part);
 #pragma unroll 1
   for (int pass = blockIdx.y * gridDim.x + blockIdx.x < kFewBlocks ? 0 : 1; pass < 2; ++pass) {
     const bool real = pass == 1;
@@ -135,7 +151,7 @@ __global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
       }
     }
     const StatePart total = chain_chunks<Tag, kStatesAhead>(args, unit, part, real);
-    finish_rows<Tag::kBf16>(args, unit, part, places, total, real);
+    finish_rows<Tag>(args, unit, part, places, total, real);
   }
 }
 

@@ -31,6 +31,20 @@ struct DecodeKernel {
 template <int kHeadDim, bool kBf16, int kRows, int kResident, int kValueDim = kHeadDim>
 using ModifiedDecodeKernel = DecodeKernel<kHeadDim, kBf16, kRows, kResident, kValueDim, true>;
 
+// Two neighbouring K/V heads of 64 dims as one of 128: every row of the unit has a half of the dims, its own head's,
+// and what its products with the other head's give is dropped. R0's numbers are those of head dim 64, which are the
+// same.
+template <class Tag>
+struct TwinKernel : Tag {
+  static constexpr bool kTwin = true;
+};
+template <class Tag>
+constexpr bool is_twin() {
+  return requires {
+    Tag::kTwin;
+  };
+}
+
 // Numbers of which a quotient and its remainders are neither subnormal nor infinite (softcap.cuh).
 inline constexpr float kLeastDividend = 0x1p-60F;
 inline constexpr float kLargestDividend = 0x1p60F;

@@ -27,6 +27,20 @@ int64_t row_tiles(const DecodeProblem& p, int rows) {
   return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
+// The problem as the kernel sees it: of a twin kernel, two K/V heads are one of twice the head dim. Q and O keep
+// theirs.
+DecodeProblem seen_by(const DecodeEntry& entry, const DecodeProblem& problem) {
+  DecodeProblem p = problem;
+  if (entry.twin) {
+    for (TensorView* t : {&p.k, &p.v}) {
+      t->heads /= 2;
+      t->dims *= 2;
+      t->stride_head *= 2;
+    }
+  }
+  return p;
+}
+
 // One counter per block of those that share a tile of a sequence and K/V head, where these chain chunks themselves.
 int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
   const int64_t counters = !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
@@ -117,21 +131,27 @@ int64_t most_units(const DecodeProblem& p, int rows) {
   return p.q.batch * p.k.heads * row_tiles(p, rows) * chunks;
 }
 
-size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
-  return static_cast<size_t>(counter_bytes(entry, problem) + most_units(problem, entry.rows) *
-                                                                 state_pieces(entry.value_dim, entry.rows) *
-                                                                 int64_t{sizeof(float4)});
+int64_t most_units(const DecodeEntry& entry, const DecodeProblem& problem) {
+  return most_units(seen_by(entry, problem), entry.rows);
 }
 
-Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int blocks, cudaStream_t stream) {
-  TESSERA_RETURN_IF_ERROR(check(entry, problem));
+size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
+  const DecodeProblem p = seen_by(entry, problem);
+  return static_cast<size_t>(counter_bytes(entry, p) + most_units(p, entry.rows) *
+                                                           state_pieces(entry.value_dim, entry.rows) *
+                                                           int64_t{sizeof(float4)});
+}
+
+Status run_decode(const DecodeEntry& entry, const DecodeProblem& caller, int blocks, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(check(entry, caller));
+  const DecodeProblem problem = seen_by(entry, caller);
   if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
     return {};  // no row to write
   }
   if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
     return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
                                                         "{}-byte aligned; ask decode_scratch_bytes()",
-                                                        decode_scratch_bytes(entry, problem), kScratchAlignment));
+                                                        decode_scratch_bytes(entry, caller), kScratchAlignment));
   }
   DecodeArguments a{};
   a.k = static_cast<const uint16_t*>(problem.k.data);
@@ -155,7 +175,7 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   a.seqlens_k = problem.seqlens_k;
   a.batch = static_cast<int>(problem.q.batch);
   a.dims = static_cast<int>(problem.v.dims);
-  a.qk_dims = static_cast<int>(problem.q.dims);
+  a.qk_dims = static_cast<int>(problem.k.dims);
   const auto window = [&](int64_t keys) {  // a window beyond all keys is none
     return keys >= problem.seqlen_k + problem.q.tokens ? -1 : static_cast<int>(keys);
   };

@@ -57,6 +57,7 @@ struct DecodeEntry {
   int value_dim;  // of V and O: the same as that of Q and K unless the kernel's are two or it is for modified scores
   bool bf16;
   bool modified;                        // takes softcap, ALiBi and custom bits
+  bool twin;                            // takes two K/V heads of half of its head dims as one
   int rows;                             // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
   int cluster;                          // blocks that share a chunk
   bool counts;                          // whoever hands in a sequence's last chunk chains; else a second kernel does
@@ -70,15 +71,16 @@ inline bool has_modified_scores(const DecodeProblem& p) {
   return p.softcap != 0.0F || p.alibi_slopes != nullptr || p.mask.data != nullptr;
 }
 
-// Whether the kernel is for problems of these head dims and modifiers.
+// Whether the kernel is for problems of these head dims and modifiers, and with two heads at a time of these strides.
 bool is_for(const DecodeEntry& entry, const DecodeProblem& problem);
 
 // The kernel for a problem of these shapes, or null: by head dims, dtype, modifiers, rows, and how many units there are
 // (no length is looked at but the bound).
 const DecodeEntry* find_decode(const DecodeProblem& problem);
 
-// Units of a problem at most, with tiles of `rows` query rows: no length is looked at but the bound.
+// Units of a problem at most, with tiles of `rows` query rows, or of a kernel: no length is looked at but the bound.
 int64_t most_units(const DecodeProblem& problem, int rows);
+int64_t most_units(const DecodeEntry& entry, const DecodeProblem& problem);
 
 // Scratch of a launch: a state of a tile of rows for every chunk of the sequences and K/V heads. Launches that run at
 // the same time need scratch of their own.

@@ -8,6 +8,7 @@ std::span<const DecodeEntry> decode_hd64_f16() {
   static constexpr DecodeEntry kEntries[] = {
       team_entry<DecodeKernel<64, false, 8>>("sm90_fmha_decode_hd64_f16_r8_team"),
       alone_entry<DecodeKernel<64, false, 8, 1>>("sm90_fmha_decode_hd64_f16_r8_single"),
+      twin_entry<DecodeKernel<128, false, 8, 2>>("sm90_fmha_decode_hd64_f16_r8_twin"),
       alone_entry<DecodeKernel<64, false, 8, 2>>("sm90_fmha_decode_hd64_f16_r8_pair"),
       team_entry<DecodeKernel<64, false, 16>>("sm90_fmha_decode_hd64_f16_r16_team"),
       alone_entry<DecodeKernel<64, false, 16, 1>>("sm90_fmha_decode_hd64_f16_r16_single"),

@@ -121,6 +121,7 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
           .value_dim = Tag::kValueDim,
           .bf16 = Tag::kBf16,
           .modified = Tag::kModified,
+          .twin = is_twin<Tag>(),
           .rows = Tag::kRows,
           .cluster = cluster,
           .counts = Launcher::kCounts,
@@ -132,6 +133,12 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
 template <class Tag>
 constexpr DecodeEntry alone_entry(const char* name) {
   return entry_of<Tag, AloneLauncher<Tag>>(name, 1, Tag::kResident == 1 ? kSingleUnits : kAnyUnits);
+}
+
+// For problems of half of the head dim: two K/V heads at a time.
+template <class Tag>
+constexpr DecodeEntry twin_entry(const char* name) {
+  return entry_of<TwinKernel<Tag>, AloneLauncher<TwinKernel<Tag>>>(name, 1, kAnyUnits);
 }
 
 // `Tag` of one resident block.

@@ -9,14 +9,19 @@
 
 namespace tessera::sm90 {
 
-// 16 bytes of global memory to shared memory, asynchronously; zeros, and no read at all, unless `present`.
+// 16 bytes of global memory to shared memory, asynchronously; zeros, and no read at all, unless `present`. The L2 cache
+// gives such lines up first: a byte of K or V is read once, or by several blocks at about the same time.
 __device__ __forceinline__ void copy_piece(uint32_t destination, const uint16_t* source, bool present) {
   const int bytes = present ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(destination), "l"(source),
+               "r"(bytes), "l"(read_once_policy())
+               : "memory");
 }
 
 __device__ __forceinline__ void copy_piece(uint32_t destination, const uint16_t* source) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(destination), "l"(source) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
+               "l"(read_once_policy())
+               : "memory");
 }
 
 // One arrival per thread, once all its copies so far have landed.

@@ -29,8 +29,8 @@ struct StatePart {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float highest = fmaxf(m[i], next.m[i]);
-      const float w = drop_weight(__fsub_rn(highest, m[i]));  // a NaN (both empty) gives 0
-      const float w_next = drop_weight(__fsub_rn(highest, next.m[i]));
+      const float w = power_of_drop(__fsub_rn(m[i], highest));  // a NaN (both empty) gives 0
+      const float w_next = power_of_drop(__fsub_rn(next.m[i], highest));
       l[i] = __fmaf_rn(l[i], w, __fmul_rn(next.l[i], w_next));
       m[i] = highest;
 #pragma unroll
@@ -70,7 +70,8 @@ struct PartOfState {
       : group(g), eight(i), e(static_cast<int>(threadIdx.x % 32 / 4)), q(static_cast<int>(threadIdx.x % 4)) {}
 };
 
-// Where the lane's rows of a part go.
+// Where the lane's rows of a part go. With two heads a row has the columns of its own head only.
+template <class Tag>
 struct RowPlaces {
   int token[2];  // seqlen_q and more: there is no such row
   int64_t head[2];
@@ -86,8 +87,25 @@ struct RowPlaces {
       head[i] = unit.kv_head * in_group + row - token[i] * in_group;
       first[i] = unit.batch * args.o_strides.batch + token[i] * args.o_strides.token + head[i] * args.o_strides.head +
                  at.group * kDecodeColumnGroup + at.e;
+      if constexpr (is_twin<Tag>()) {
+        const int half = half_of(args, row);
+        first[i] -= half * (Tag::kValueDim / 2);
+        token[i] = at.group / kHalfGroups == half ? token[i] : args.seqlen_q;
+      }
     }
   }
+  // Of two heads, that of a row.
+  static __device__ __forceinline__ int half_of(const DecodeArguments& args, int row) {
+    const auto in_group = static_cast<int>(args.group.value);
+    return 2 * (row - divide(row, args.group) * in_group) >= in_group ? 1 : 0;
+  }
+  // Whether the lane stores what a row has once.
+  static __device__ __forceinline__ bool leads(const PartOfState& at) {
+    return at.group % kHalfGroups == 0 && (is_twin<Tag>() || at.group == 0) && at.e == 0;
+  }
+
+ private:
+  static constexpr int kHalfGroups = Tag::kValueDim / kDecodeColumnGroup / 2;
 };
 
 __device__ __forceinline__ void store_if(bool wanted, float* to, float value) {
@@ -102,9 +120,9 @@ __device__ __forceinline__ void store_if(bool wanted, uint16_t* to, uint16_t val
 }
 
 // R9 of a lane's part; nothing is stored unless `wanted`.
-template <bool kBf16>
+template <class Tag>
 __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const Unit& unit, const PartOfState& at,
-                                            const RowPlaces& places, const StatePart& part, bool wanted = true) {
+                                            const RowPlaces<Tag>& places, const StatePart& part, bool wanted = true) {
   bool exists[2];
   bool none[2];  // out = +0
   float rescale[2];
@@ -153,14 +171,14 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
   } else {
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x[n / 2][n % 2], 0.0F));
+      const auto bits = static_cast<uint16_t>(round_pair<kElementOf<Tag::kBf16>>(x[n / 2][n % 2], 0.0F));
       store_if(exists[n / 2] && column + 8 * (n % 2) < args.dims,
                static_cast<uint16_t*>(args.o) + places.first[n / 2] + 8 * (n % 2),
                bits == 0x8000U ? uint16_t{0} : bits);
     }
   }
   const bool scalars = args.lse.data != nullptr || args.row_max.data != nullptr || args.row_sum.data != nullptr;
-  if (scalars && at.group == 0 && at.e == 0) {
+  if (scalars && RowPlaces<Tag>::leads(at)) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (exists[i]) {

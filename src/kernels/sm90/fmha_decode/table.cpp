@@ -14,6 +14,11 @@ int64_t most_units_for(const DecodeEntry& entry, const DecodeProblem& p) {
 }  // namespace
 
 bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
+  if (entry.twin) {
+    const int64_t half = entry.head_dim / 2;
+    return p.q.dims == half && p.v.dims == half && p.k.heads % 2 == 0 && p.k.stride_head == half &&
+           p.v.stride_head == half && !has_modified_scores(p);
+  }
   const int64_t largest = std::max(p.q.dims, p.v.dims);
   const bool dims = p.q.dims <= entry.head_dim && p.v.dims <= entry.value_dim &&
                     granule_keys(static_cast<int>(largest)) == granule_keys(entry.head_dim);
@@ -24,11 +29,15 @@ bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
 const DecodeEntry* find_decode(const DecodeProblem& p) {
   const int64_t rows = p.q.tokens * (p.q.heads / p.k.heads);
   const int tile = rows <= 8 ? 8 : 16;
-  const int64_t units = most_units(p, tile);
   for (const auto& file : kDecodeFiles) {
     for (const DecodeEntry& entry : file()) {
-      if (is_for(entry, p) && entry.bf16 == (p.dtype == TESSERA_BF16) && entry.rows == tile &&
-          units <= most_units_for(entry, p)) {
+      if (!is_for(entry, p) || entry.bf16 != (p.dtype == TESSERA_BF16)) {
+        continue;
+      }
+      const int64_t units = most_units(entry, p);
+      // Two heads at a time where there are units enough all the same, and the rows of both fit a tile.
+      if (entry.twin ? 2 * rows <= entry.rows && units > kSingleUnits
+                     : entry.rows == tile && units <= most_units_for(entry, p)) {
         return &entry;
       }
     }

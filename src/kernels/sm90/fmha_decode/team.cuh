@@ -159,7 +159,7 @@ class Team : private TeamUnit<Tag> {
   __device__ __forceinline__ void find_places() {
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
-      places_[i] = RowPlaces(args_, unit_, PartOfState(rank_, i));
+      places_[i] = RowPlaces<Tag>(args_, unit_, PartOfState(rank_, i));
 #pragma unroll
       for (int64_t& first : places_[i].first) {
         asm volatile("" : "+l"(first));
@@ -570,12 +570,12 @@ class Team : private TeamUnit<Tag> {
 #pragma unroll 1
     for (int i = 0; i < kEights; ++i) {
       const PartOfState at(rank_, i);
-      const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
+      const RowPlaces<Tag> places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
         part = chain_chunks<Tag, 4>(args_, unit_, at, real);
       }
-      finish_rows<kBf16>(args_, unit_, at, places, part, real);
+      finish_rows<Tag>(args_, unit_, at, places, part, real);
     }
   }
 
@@ -583,7 +583,7 @@ class Team : private TeamUnit<Tag> {
   uint32_t queries_[kEights][2 * kSteps];
   float m_[2 * kEights];
   float o_[kEights][4] = {};
-  RowPlaces places_[kEights];
+  RowPlaces<Tag> places_[kEights];
 };
 
 template <class Tag>
