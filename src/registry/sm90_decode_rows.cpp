@@ -4,7 +4,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
+#include <span>
 
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/decode.h"
@@ -19,9 +21,9 @@ constexpr int64_t kMaxRows = 2048;  // query rows of a K/V head
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxUnits = int64_t{1} << 30;
 
-// The problem without its scratch. A K/V without keys is never read; its view then describes Q's memory.
-sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
-  const tessera_kv_segment& s = p.segments[0];
+// A segment of the problem, without scratch. A K/V without keys is never read; its view then describes Q's memory.
+sm90::DecodeProblem segment_of(const tessera_fmha_params& p, int32_t segment) {
+  const tessera_kv_segment& s = p.segments[segment];
   const bool paged = s.page_table != nullptr;
   const bool none = s.seqlen_k == 0 || (paged && s.num_pages == 0);
   const tessera_tensor nothing = {p.q.data, p.head_dim_qk, p.head_dim_qk, p.head_dim_qk, 1};
@@ -44,6 +46,8 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   problem.softcap = p.softcap;
   problem.alibi_slopes = p.alibi_slopes;
   problem.mask = s.mask;
+  problem.compress_ratio = s.compress_ratio;
+  problem.q_positions = s.q_positions;
   problem.sinks = p.sinks;
   problem.wide_output = p.o_dtype == TESSERA_F32;
   problem.unnormalized = p.output_mode == TESSERA_OUTPUT_UNNORMALIZED;
@@ -52,6 +56,26 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   problem.row_sum = p.row_sum;
   return problem;
 }
+
+// The problem: its segments, each of which points to the next.
+class Problem {
+ public:
+  explicit Problem(const tessera_fmha_params& p) : count_(p.num_segments) {
+    for (int32_t i = count_ - 1; i >= 0; --i) {
+      segments_[static_cast<size_t>(i)] = segment_of(p, i);
+      segments_[static_cast<size_t>(i)].next = i + 1 < count_ ? &segments_[static_cast<size_t>(i) + 1] : nullptr;
+    }
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  sm90::DecodeProblem& first() { return segments_[0]; }
+  std::span<const sm90::DecodeProblem> segments() const { return {segments_.data(), static_cast<size_t>(count_)}; }
+
+ private:
+  std::array<sm90::DecodeProblem, TESSERA_MAX_SEGMENTS> segments_;
+  int32_t count_;
+};
 
 }  // namespace
 
@@ -65,25 +89,30 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (p.head_dim_qk % kDimStep != 0 || p.head_dim_v % kDimStep != 0) {
     return "head_dim_qk, head_dim_v: got one that is no multiple of 8; allowed multiples of 8";
   }
-  if (p.segments[0].seqlen_k > kMaxKeys) {
-    return "seqlen_k: got more than 2^30 - 1; allowed up to that";
+  Problem problem(p);
+  int64_t chunks = 0;
+  for (const sm90::DecodeProblem& segment : problem.segments()) {
+    if (segment.seqlen_k > kMaxKeys) {
+      return "seqlen_k: got more than 2^30 - 1; allowed up to that";
+    }
+    if (segment.page_table != nullptr && segment.k.batch > kMaxKeys) {
+      return "num_pages: got more than 2^30 - 1; allowed up to that";
+    }
+    chunks += (segment.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
   }
-  const sm90::DecodeProblem problem = problem_of(p);
-  if (problem.page_table != nullptr && problem.k.batch > kMaxKeys) {
-    return "num_pages: got more than 2^30 - 1; allowed up to that";
-  }
-  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^11 and 2^19.
-  const int64_t chunks = (problem.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
+  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^11 and 2^21.
   if (p.batch * p.num_heads_q > kMaxUnits || p.batch * p.num_heads_q * p.seqlen_q > kMaxUnits ||
       p.batch * p.num_heads_q * p.seqlen_q * chunks > kMaxUnits) {
     return "batch: got more than 2^30 rows times chunks of keys; allowed up to that";
   }
-  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem.first());
   if (entry == nullptr) {
     return "head_dim_qk, head_dim_v, dtype: got a combination without a kernel; allowed the others of these";
   }
-  for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
-    if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
+  for (const sm90::DecodeProblem& segment : problem.segments()) {
+    for (const sm90::TensorView* t : {&segment.q, &segment.k, &segment.v}) {
+      if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
+    }
   }
   return nullptr;
 }
@@ -95,21 +124,22 @@ bool sm90_decode_is_slow(const tessera_fmha_params& p) {
 }
 
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
-  const sm90::DecodeProblem problem = problem_of(p);
-  return sm90::decode_scratch_bytes(*sm90::find_decode(problem), problem);
+  Problem problem(p);
+  return sm90::decode_scratch_bytes(*sm90::find_decode(problem.first()), problem.first());
 }
 
 Status run_sm90_decode(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
   const Result<int> hopper = current_multiprocessors();
   if (!hopper.ok()) return hopper.status();
-  sm90::DecodeProblem problem = problem_of(p);
-  problem.scratch = workspace;
-  return sm90::run_decode(*sm90::find_decode(problem), problem, 0, static_cast<cudaStream_t>(stream.cuda_stream));
+  Problem problem(p);
+  problem.first().scratch = workspace;
+  return sm90::run_decode(*sm90::find_decode(problem.first()), problem.first(), 0,
+                          static_cast<cudaStream_t>(stream.cuda_stream));
 }
 
 std::string explain_sm90_decode(const tessera_fmha_params& p) {
-  const sm90::DecodeProblem problem = problem_of(p);
-  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
+  Problem problem(p);
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem.first());
   if (entry == nullptr) return {};
   const int64_t rows = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);
   return fmt::format(

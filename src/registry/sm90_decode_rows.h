@@ -19,14 +19,15 @@ inline constexpr KernelRow kSm90Decode = {
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
         "CUDA; f16, bf16; head dims 8..256 in steps of 8; few query tokens; causal, windows, custom bits; paged, used "
-        "lengths, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
+        "lengths, segments, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
                 .max_head_dim_qk = 256,
                 .max_head_dim_v = 256,
-                .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureBitMask | kFeatureSinks |
+                .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
+                            kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments | kFeatureSinks |
                             kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized | kFeatureWideOutput},
     .fmha = {.workspace_bytes = sm90_decode_workspace_bytes,
              .run = run_sm90_decode,

@@ -148,7 +148,7 @@ class AloneCopy {
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x) / kShare;; number += static_cast<int>(gridDim.x)) {
+    for (int number = first_unit<Tag>(args_) / kShare;; number += unit_step<Tag>(args_)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;

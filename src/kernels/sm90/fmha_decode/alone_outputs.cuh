@@ -43,7 +43,7 @@ class AloneOutputs {
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
+    for (int number = first_unit<Tag>(args_) / Layout::kShare;; number += unit_step<Tag>(args_)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;
@@ -212,7 +212,7 @@ class AloneOutputs {
         x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
       }
     }
-    const bool only = unit.chunks - unit.first_chunk == 1;
+    const bool only = !has_segments<Tag>() && unit.chunks - unit.first_chunk == 1;
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
     for (int i = 0; i < kColumnTiles * kEights; ++i) {

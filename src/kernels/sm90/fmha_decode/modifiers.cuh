@@ -14,28 +14,45 @@
 namespace tessera::sm90 {
 
 // Of one unit. What a row needs is found anew for each granule, because registers are few.
+template <bool kSegments>
 class ScoreModifiers {
  public:
   ScoreModifiers() = default;
   __device__ __forceinline__ ScoreModifiers(const DecodeArguments& args, const Unit& unit)
-      : batch_(unit.batch), kv_head_(unit.kv_head), first_row_(unit.first_row), keys_(unit.keys) {
+      : batch_(unit.batch),
+        kv_head_(unit.kv_head),
+        first_row_(unit.first_row),
+        keys_(unit.keys),
+        position_(kSegments ? unit.position : unit.keys - args.seqlen_q) {
     const int64_t bits = args.mask.num_keys;
-    covered_ = args.mask.data == nullptr      ? unit.keys
-               : bits < 0 || bits > unit.keys ? 0
-                                              : unit.keys - static_cast<int>(bits);
+    const int length = kSegments ? unit.length : unit.keys;
+    covered_ = args.mask.data == nullptr ? length : bits < 0 || bits > length ? 0 : length - static_cast<int>(bits);
   }
 
   // R2 but for custom bits.
   template <int kRows>
   __device__ __forceinline__ VisibleKeys<kRows> visible(const DecodeArguments& args) const {
-    Unit unit{};
-    unit.first_row = first_row_;
-    unit.keys = keys_;
-    return {args, unit};
+    VisibleKeys<kRows> visible;
+    if constexpr (kSegments) {
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) {
+        const int token = divide(first_row_ + 8 * (i / 2) + 2 * static_cast<int>(threadIdx.x % 4) + i % 2, args.group);
+        const Sight sight = sight_of(args, int64_t{position_} + token, keys_);
+        visible.set(i, sight.first, token < args.seqlen_q ? static_cast<uint32_t>(max(0, sight.end - sight.first)) : 0);
+      }
+    } else {
+      Unit unit{};
+      unit.first_row = first_row_;
+      unit.keys = keys_;
+      visible = {args, unit};
+    }
+    return visible;
   }
 
   // Whether custom bits cover any key before `end`.
-  __device__ __forceinline__ bool covers(int end) const { return end > covered_; }
+  __device__ __forceinline__ bool covers(int end) const {
+    return end > covered_;
+  }
 
   // A row of the tile. It may be none of the problem's; then nothing is read for it.
   struct Row {
@@ -49,8 +66,7 @@ class ScoreModifiers {
     const int token = divide(row, args.group);
     const int64_t head = kv_head_ * group + row - token * group;
     return {
-        args.alibi_slopes != nullptr && token < args.seqlen_q ? args.alibi_slopes[head] : 0.0F,
-        keys_ - args.seqlen_q + token,
+        args.alibi_slopes != nullptr && token < args.seqlen_q ? args.alibi_slopes[head] : 0.0F, position_ + token,
         args.mask.data + batch_ * args.mask.stride_batch + head * args.mask.stride_head + token * args.mask.stride_row};
   }
 
@@ -90,8 +106,9 @@ class ScoreModifiers {
   }
 
   int batch_, kv_head_, first_row_;
-  int keys_;     // of the sequence
-  int covered_;  // the first one with a custom bit
+  int keys_;      // of the sequence
+  int position_;  // of the first query token
+  int covered_;   // the first one with a custom bit
 };
 
 __device__ __forceinline__ void store_half(uint32_t address, uint32_t value) {
