@@ -21,7 +21,7 @@ __device__ __forceinline__ void run_alone(const DecodeArguments& args) {
   const uint32_t smem = shared_address(alone_shared);
   const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
   if (threadIdx.x < Layout::kStages) {
-    barrier_init(smem + Layout::kFull + 8 * threadIdx.x, 32 * kAloneCopyWarps);
+    barrier_init(smem + Layout::kFull + 8 * threadIdx.x, 32 * Layout::kCopyWarps);
     barrier_init(smem + Layout::kEmpty + 8 * threadIdx.x, kAloneWarps);
   }
   if (threadIdx.x < Layout::kSlotCount) {
@@ -48,17 +48,17 @@ __device__ __forceinline__ void run_alone(const DecodeArguments& args) {
     }
     cluster_arrive();
   }
-  if (warp < kAloneCopyWarps) {
+  if (warp < Layout::kCopyWarps) {
     AloneCopy<Tag>(args, smem, static_cast<int>(threadIdx.x)).run();
-  } else if (warp < kAloneCopyWarps + kAloneWarps) {
-    AloneOutputs<Tag>(args, smem, warp - kAloneCopyWarps).run();
+  } else if (warp < Layout::kCopyWarps + kAloneWarps) {
+    AloneOutputs<Tag>(args, smem, warp - Layout::kCopyWarps).run();
   } else {
-    AloneScores<Tag>(args, smem, warp - kAloneCopyWarps - kAloneWarps).run();
+    AloneScores<Tag>(args, smem, warp - Layout::kCopyWarps - kAloneWarps).run();
   }
   if (Layout::kShare > 1) {
     // Nobody leaves before all that it sends and that is sent to it has come.
     __syncwarp();
-    if (warp < kAloneCopyWarps + kAloneWarps) {
+    if (warp < Layout::kCopyWarps + kAloneWarps) {
       cluster_wait();
     }
     cluster_arrive();

@@ -10,7 +10,6 @@
 namespace tessera::sm90 {
 
 inline constexpr int kAloneWarps = 4;  // that score a granule, and as many that sum outputs
-inline constexpr int kAloneCopyWarps = 4;
 
 // Two blocks of a cluster share a unit: granules are scored in turns, and each sums half of the columns.
 template <class Tag>
@@ -35,7 +34,8 @@ struct AloneLayout {
   static constexpr int kResident = kRows == 16 && kHeadDim == 256 ? 1 : Tag::kResident;
   // A block by itself on a multiprocessor has two groups of warps that score, which take turns.
   static constexpr int kGroups = kResident == 1 ? 2 : 1;
-  static constexpr int kThreads = 32 * (kAloneCopyWarps + (kGroups + 1) * kAloneWarps);
+  static constexpr int kCopyWarps = kResident == 1 && !Tag::kModified ? 8 : 4;  // modified scores need registers
+  static constexpr int kThreads = 32 * (kCopyWarps + (kGroups + 1) * kAloneWarps);
   static constexpr int kGranule = granule_keys(kHeadDim);
   static constexpr int kEights = kRows / 8;
   static constexpr int kBlocks = kGranule / 16;                               // k16 blocks of a granule

@@ -26,10 +26,10 @@ class GranuleCopy {
   static constexpr int kPieces = kRowBytes / 16 / kStrips;
   static constexpr int kStageKeys = Layout::kStageKeys * kShare;
   static constexpr int kStages = Layout::kGranuleStages / kShare;
-  static constexpr int kStep = 32 * kAloneCopyWarps / kPieces;  // rows that all threads copy at once
-  static constexpr int kRowsAtOnce = 32 / kPieces;              // by a warp
-  static constexpr int kStageRows = kStageKeys / kStep;         // of a stage, per thread
-  static constexpr int kWarpRows = kStageRows * kRowsAtOnce;    // and per warp
+  static constexpr int kStep = 32 * Layout::kCopyWarps / kPieces;  // rows that all threads copy at once
+  static constexpr int kRowsAtOnce = 32 / kPieces;                 // by a warp
+  static constexpr int kStageRows = kStageKeys / kStep;            // of a stage, per thread
+  static constexpr int kWarpRows = kStageRows * kRowsAtOnce;       // and per warp
   static constexpr int kShuffled = kStageRows < 4 ? kStageRows : 4;
   using At = StageAt<Layout::kStages>;  // where the copying warps stand in the ring
   static_assert(kWarpRows * kStages <= 32, "lanes: allowed one per row of a granule");

@@ -213,11 +213,22 @@ class AloneOutputs {
       }
     }
     const bool only = !has_segments<Tag>() && unit.chunks - unit.first_chunk == 1;
+    bool folded = false;
+    if constexpr (kEights == 1 && kColumnTiles > 1) {
+      if (only && is_half_empty(int64_t{args_.seqlen_q} * args_.group.value)) {
+        folded = true;
+        fold();
+      }
+    }
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
-    for (int i = 0; i < kColumnTiles * kEights; ++i) {
+    for (int i = 0; i < (folded ? kColumnTiles / 2 : kColumnTiles * kEights); ++i) {
       const StatePart part{{m_[0], m_[1]}, {l_[0], l_[1]}, {o_[0][0][0], o_[0][0][1], o_[0][0][2], o_[0][0][3]}};
-      const PartOfState at(number_of(warp_) * kColumnTiles + i / kEights, i % kEights);
+      PartOfState at(number_of(warp_) * kColumnTiles + (folded ? 2 * i : i / kEights), i % kEights);
+      if (folded) {
+        at.group += at.q / 2;
+        at.q %= 2;
+      }
       if (only) {
         finish_rows<kBf16>(args_, unit, at, RowPlaces(args_, unit, at), part);
       } else {
@@ -233,6 +244,24 @@ class AloneOutputs {
         for (int x = 0; x < 4; ++x) {
           o_[n / kEights][n % kEights][x] = o_[(n + 1) / kEights][(n + 1) % kEights][x];
         }
+      }
+    }
+  }
+  // With up to four rows half of the lanes have none: they take every other tile of columns, so that rows are finished
+  // in half of the time.
+  __device__ __forceinline__ void fold() {
+    const int from = lane_ & ~2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      m_[i] = __shfl_sync(kAllLanes, m_[i], from);
+      l_[i] = __shfl_sync(kAllLanes, l_[i], from);
+    }
+#pragma unroll
+    for (int t = 0; t < kColumnTiles / 2; ++t) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const float second = __shfl_sync(kAllLanes, o_[2 * t + 1][0][x], from);
+        o_[t][0][x] = q_ < 2 ? o_[2 * t][0][x] : second;
       }
     }
   }

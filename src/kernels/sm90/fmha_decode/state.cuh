@@ -90,6 +90,17 @@ struct RowPlaces {
   }
 };
 
+__device__ __forceinline__ void store_if(bool wanted, float* to, float value) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.f32 [%1], %2;\n}" ::"r"(wanted ? 1 : 0), "l"(to),
+               "f"(value)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool wanted, uint16_t* to, uint16_t value) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.u16 [%1], %2;\n}" ::"r"(wanted ? 1 : 0), "l"(to),
+               "h"(value)
+               : "memory");
+}
+
 // R9 of a lane's part; nothing is stored unless `wanted`.
 template <bool kBf16>
 __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const Unit& unit, const PartOfState& at,
@@ -120,7 +131,8 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
       }
     }
   }
-  // One warp does this at the end of everything: few branches, and both rows at once.
+  // One warp does this at the end of everything, after another one has brought the instructions (with nothing wanted):
+  // both rows at once, and no branch that depends on what is stored.
   const int column = at.group * kDecodeColumnGroup + at.e;
   float x[2][2];
 #pragma unroll
@@ -131,23 +143,24 @@ __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const U
       x[i][h] = none[i] ? 0.0F : __fmul_rn(__fmul_rn(part.o[2 * h + i], rescale[i]), inverse);
     }
   }
+  if (args.wide_output != 0) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+    for (int n = 0; n < 4; ++n) {
+      const float value = __fadd_rn(x[n / 2][n % 2], 0.0F);  // -0 as +0
+      store_if(exists[n / 2] && column + 8 * (n % 2) < args.dims,
+               static_cast<float*>(args.o) + places.first[n / 2] + 8 * (n % 2), value);
+    }
+  } else {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const bool stored = exists[i] && column + 8 * h < args.dims;
-      const int64_t place = places.first[i] + 8 * h;
-      if (args.wide_output != 0) {
-        if (stored) {
-          static_cast<float*>(args.o)[place] = __fadd_rn(x[i][h], 0.0F);  // -0 as +0
-        }
-      } else if (stored) {
-        const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x[i][h], 0.0F));
-        static_cast<uint16_t*>(args.o)[place] = bits == 0x8000U ? uint16_t{0} : bits;
-      }
+    for (int n = 0; n < 4; ++n) {
+      const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x[n / 2][n % 2], 0.0F));
+      store_if(exists[n / 2] && column + 8 * (n % 2) < args.dims,
+               static_cast<uint16_t*>(args.o) + places.first[n / 2] + 8 * (n % 2),
+               bits == 0x8000U ? uint16_t{0} : bits);
     }
   }
-  if (at.group == 0 && at.e == 0) {
+  const bool scalars = args.lse.data != nullptr || args.row_max.data != nullptr || args.row_sum.data != nullptr;
+  if (scalars && at.group == 0 && at.e == 0) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (exists[i]) {

@@ -40,8 +40,7 @@ class TeamUnit {
     return min(kRows, args_.seqlen_q * static_cast<int>(args_.group.value) - unit_.first_row);
   }
 
-  // Number of the tile among the block's k16 blocks; their granule, and its
-  // first key.
+  // Number of the tile among the block's k16 blocks; their granule, and its first key.
   __device__ __forceinline__ int number_of(int tile) const { return warp_ + kTeamWarps * tile; }
   __device__ __forceinline__ int granule_of(int tile) const {
     return number_of(tile) / Layout::kGranuleBlocks * kTeam + rank_;
@@ -54,8 +53,7 @@ class TeamUnit {
     return granule_of(tile) * Layout::kGranuleBlocks + number_of(tile) % Layout::kGranuleBlocks;
   }
 
-  // Whether all of these keys have rows, one after another and as wide as the
-  // kernel's.
+  // Whether all of these keys have rows, one after another and as wide as the kernel's.
   __device__ __forceinline__ bool all_there(int first, int count) const {
     return args_.page_table == nullptr && args_.dims == Layout::kHeadDim && first >= unit_.seen &&
            first + count <= min(keys_.end, unit_.keys);
@@ -92,15 +90,13 @@ class TeamUnit {
     for (int t = 0; t < kTiles; ++t) {
       if (granule_of(t) >= granules_) {
         there_[t] = 0;
-        continue;  // the place may be somebody's already: nobody waits for this
-                   // warp
+        continue;  // the place may be somebody's already: nobody waits for this warp
       }
       const uint32_t to = smem_ + Layout::kK + static_cast<uint32_t>(16 * number_of(t) * Layout::kKRow);
       if (all_there(first_key(t), 16)) {
         there_[t] = kAllLanes;
         const int64_t stride = args_.k_strides.token;
-        // Rows that are copied one after another differ in a known part of the
-        // swizzle.
+        // Rows that are copied one after another differ in a known part of the swizzle.
         const uint32_t swizzled =
             to + static_cast<uint32_t>(lane_ / kPieces * Layout::kKRow + (lane_ % kPieces ^ lane_ / kPieces % 8) * 16);
         const uint16_t* from = data + unit_.batch * args_.k_strides.batch + (first_key(t) + lane_ / kPieces) * stride +
@@ -141,8 +137,8 @@ class TeamUnit {
     commit_copies();
   }
 
-  // Columns 16 rank .. of half of the unit's rows of V: two of the last
-  // kThreads threads take a row, and of their rows numbers kFrom .. kTo - 1.
+  // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
+  // numbers kFrom .. kTo - 1.
   template <int kHalf, int kThreads, int kFrom, int kTo>
   __device__ __forceinline__ void copy_values() const {
     constexpr int kValueRows = kThreads / 2;
