@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <span>
 
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/decode.h"
@@ -19,10 +20,9 @@ constexpr int64_t kMaxRows = 2048;  // query rows of a K/V head
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxUnits = int64_t{1} << 30;
 
-}  // namespace
-
-sm90::DecodeProblem sm90_decode_problem(const tessera_fmha_params& p) {
-  const tessera_kv_segment& s = p.segments[0];
+// A segment of the problem, without scratch.
+sm90::DecodeProblem segment_of(const tessera_fmha_params& p, int32_t segment) {
+  const tessera_kv_segment& s = p.segments[segment];
   const bool paged = s.page_table != nullptr;
   const bool none = s.seqlen_k == 0 || (paged && s.num_pages == 0);
   const tessera_tensor nothing = {p.q.data, p.head_dim_qk, p.head_dim_qk, p.head_dim_qk, 1};
@@ -45,6 +45,8 @@ sm90::DecodeProblem sm90_decode_problem(const tessera_fmha_params& p) {
   problem.softcap = p.softcap;
   problem.alibi_slopes = p.alibi_slopes;
   problem.mask = s.mask;
+  problem.compress_ratio = s.compress_ratio;
+  problem.q_positions = s.q_positions;
   problem.sinks = p.sinks;
   problem.wide_output = p.o_dtype == TESSERA_F32;
   problem.unnormalized = p.output_mode == TESSERA_OUTPUT_UNNORMALIZED;
@@ -52,6 +54,15 @@ sm90::DecodeProblem sm90_decode_problem(const tessera_fmha_params& p) {
   problem.row_max = p.row_max_log2;
   problem.row_sum = p.row_sum;
   return problem;
+}
+
+}  // namespace
+
+Sm90DecodeProblem::Sm90DecodeProblem(const tessera_fmha_params& p) : count_(static_cast<size_t>(p.num_segments)) {
+  for (size_t i = count_; i-- > 0;) {
+    segments_[i] = segment_of(p, static_cast<int32_t>(i));
+    segments_[i].next = i + 1 < count_ ? &segments_[i + 1] : nullptr;
+  }
 }
 
 const char* sm90_decode_limit(const tessera_fmha_params& p) {
@@ -64,25 +75,30 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (p.head_dim_qk % kDimStep != 0 || p.head_dim_v % kDimStep != 0) {
     return "head_dim_qk, head_dim_v: got one that is no multiple of 8; allowed multiples of 8";
   }
-  if (p.segments[0].seqlen_k > kMaxKeys) {
-    return "seqlen_k: got more than 2^30 - 1; allowed up to that";
+  Sm90DecodeProblem problem(p);
+  int64_t chunks = 0;
+  for (const sm90::DecodeProblem& segment : problem.segments()) {
+    if (segment.seqlen_k > kMaxKeys) {
+      return "seqlen_k: got more than 2^30 - 1; allowed up to that";
+    }
+    if (segment.page_table != nullptr && segment.k.batch > kMaxKeys) {
+      return "num_pages: got more than 2^30 - 1; allowed up to that";
+    }
+    chunks += (segment.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
   }
-  const sm90::DecodeProblem problem = sm90_decode_problem(p);
-  if (problem.page_table != nullptr && problem.k.batch > kMaxKeys) {
-    return "num_pages: got more than 2^30 - 1; allowed up to that";
-  }
-  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^11 and 2^19.
-  const int64_t chunks = (problem.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
+  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^11 and 2^21.
   if (p.batch * p.num_heads_q > kMaxUnits || p.batch * p.num_heads_q * p.seqlen_q > kMaxUnits ||
       p.batch * p.num_heads_q * p.seqlen_q * chunks > kMaxUnits) {
     return "batch: got more than 2^30 rows times chunks of keys; allowed up to that";
   }
-  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem.first());
   if (entry == nullptr) {
     return "head_dim_qk, head_dim_v, dtype: got a combination without a kernel; allowed the others of these";
   }
-  for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
-    if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
+  for (const sm90::DecodeProblem& segment : problem.segments()) {
+    for (const sm90::TensorView* t : {&segment.q, &segment.k, &segment.v}) {
+      if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
+    }
   }
   return nullptr;
 }
@@ -94,21 +110,22 @@ bool sm90_decode_is_slow(const tessera_fmha_params& p) {
 }
 
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
-  const sm90::DecodeProblem problem = sm90_decode_problem(p);
-  return sm90::decode_scratch_bytes(*sm90::find_decode(problem), problem);
+  Sm90DecodeProblem problem(p);
+  return sm90::decode_scratch_bytes(*sm90::find_decode(problem.first()), problem.first());
 }
 
 Status run_sm90_decode(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
   const Result<int> hopper = current_multiprocessors();
   if (!hopper.ok()) return hopper.status();
-  sm90::DecodeProblem problem = sm90_decode_problem(p);
-  problem.scratch = workspace;
-  return sm90::run_decode(*sm90::find_decode(problem), problem, 0, static_cast<cudaStream_t>(stream.cuda_stream));
+  Sm90DecodeProblem problem(p);
+  problem.first().scratch = workspace;
+  return sm90::run_decode(*sm90::find_decode(problem.first()), problem.first(), 0,
+                          static_cast<cudaStream_t>(stream.cuda_stream));
 }
 
 std::string explain_sm90_decode(const tessera_fmha_params& p) {
-  const sm90::DecodeProblem problem = sm90_decode_problem(p);
-  const sm90::DecodeEntry* entry = sm90::find_decode(problem);
+  Sm90DecodeProblem problem(p);
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem.first());
   if (entry == nullptr) return {};
   const int64_t rows = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);
   return fmt::format(

@@ -21,7 +21,8 @@ class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tesse
     DeviceProblem device(problem);
     FmhaOutputs expected;
     ASSERT_EQ(run_on(device, kDecode, &expected), "");
-    sm90::DecodeProblem plan = sm90_decode_problem(device.params);
+    Sm90DecodeProblem segments(device.params);
+    sm90::DecodeProblem& plan = segments.first();
     int plans = 0;
     for (const auto& file : sm90::kDecodeFiles) {
       for (const sm90::DecodeEntry& entry : file()) {
@@ -84,7 +85,8 @@ int count_different(const FmhaSpec& spec, std::span<const sm90::DecodeEntry> ker
   DeviceProblem device(problem);
   FmhaOutputs expected;
   EXPECT_EQ(run_on(device, kDecode, &expected), "");
-  sm90::DecodeProblem plan = sm90_decode_problem(device.params);
+  Sm90DecodeProblem segments(device.params);
+  sm90::DecodeProblem& plan = segments.first();
   int different = 0;
   for (const sm90::DecodeEntry& entry : kernels) {
     DeviceArrays scratch;

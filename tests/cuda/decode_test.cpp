@@ -12,6 +12,34 @@
 namespace tessera::test {
 namespace {
 
+// Queries anywhere, compressed keys, and more segments before the one that there is.
+void add_segments(Draw* draw, FmhaSpec* spec, SegmentSpec* last) {
+  const auto disturb = [&](SegmentSpec* s) {
+    if (draw->one_in(3)) {
+      s->compress_ratio = draw->of<int32_t>({1, 3, 4, 128});
+      s->causal = 0;
+      s->window_left = s->window_right = -1;
+    }
+    if (draw->one_in(2)) {
+      s->q_positions.clear();
+      for (const int64_t length : s->lengths) {
+        s->q_positions.push_back(static_cast<int32_t>(draw->in(-3, length + 5) + (draw->one_in(4) ? 3000 : 0)));
+      }
+    }
+  };
+  const int64_t more = draw->in(0, 3);
+  for (int64_t i = 0; i < more; ++i) {
+    SegmentSpec s = *last;
+    for (int64_t& length : s.lengths) length = draw->of<int64_t>({0, 1, 64, 129, 2049, draw->in(2, 2600)});
+    s.layout = draw->one_in(2) ? KvLayout::kPaged : KvLayout::kBatched;
+    s.page_seed += static_cast<uint64_t>(i) + 1;
+    s.window_left = draw->one_in(2) ? draw->of<int64_t>({0, 100, 2047}) : -1;
+    disturb(&s);
+    spec->segments.push_back(s);
+  }
+  disturb(last);
+}
+
 FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   Draw draw(seed);
   FmhaSpec spec;
@@ -58,6 +86,7 @@ FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   }
   if (draw.one_in(6)) spec.softcap = draw.of({1.0F, 20.0F, 50.0F});
   spec.alibi = draw.one_in(10);
+  if (draw.one_in(4)) add_segments(&draw, &spec, &s);
   spec.segments.push_back(s);
   return spec;
 }

@@ -18,13 +18,17 @@ bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
   const bool dims = p.q.dims <= entry.head_dim && p.v.dims <= entry.value_dim &&
                     granule_keys(static_cast<int>(largest)) == granule_keys(entry.head_dim);
   const bool two_dims = entry.modified || entry.head_dim != entry.value_dim;
-  return dims && (two_dims || p.q.dims == p.v.dims) && (entry.modified || !has_modified_scores(p));
+  return dims && (two_dims || p.q.dims == p.v.dims) && (entry.modified || !has_modified_scores(p)) &&
+         entry.segments == has_segments(p);
 }
 
 const DecodeEntry* find_decode(const DecodeProblem& p) {
   const int64_t rows = p.q.tokens * (p.q.heads / p.k.heads);
   const int tile = rows <= 8 ? 8 : 16;
-  const int64_t units = most_units(p, tile);
+  int64_t units = 0;
+  for (const DecodeProblem* segment = &p; segment != nullptr; segment = segment->next) {
+    units += most_units(*segment, tile);
+  }
   for (const auto& file : kDecodeFiles) {
     for (const DecodeEntry& entry : file()) {
       if (is_for(entry, p) && entry.bf16 == (p.dtype == TESSERA_BF16) && entry.rows == tile &&

@@ -32,6 +32,12 @@ class VisibleKeys {
     }
   }
 
+  // The lane's i-th row sees `count` keys from `first` on.
+  __device__ __forceinline__ void set(int i, int first, uint32_t count) {
+    first_[i] = first;
+    count_[i] = count;
+  }
+
   __device__ __forceinline__ bool sees(int i, int key) const {
     return static_cast<uint32_t>(key - first_[i]) < count_[i];
   }
