@@ -6,13 +6,15 @@
 #include <span>
 
 #include "kernels/sm90/fmha_decode/decode.h"
+#include "kernels/sm90/fmha_decode/gather.h"
 #include "registry/cuda_device.h"
 #include "registry/registry.h"
 
 namespace tessera {
 
 // A problem as its segments, each of which points to the next, without scratch. A K/V without keys is never read; its
-// view then describes Q's memory.
+// view then describes Q's memory. A segment of gathered keys becomes one of pages of one key, whose table is the sorted
+// list: every query token then is a sequence of its own.
 class Sm90DecodeProblem {
  public:
   explicit Sm90DecodeProblem(const tessera_fmha_params& params);
@@ -21,10 +23,17 @@ class Sm90DecodeProblem {
 
   sm90::DecodeProblem& first() { return segments_[0]; }
   std::span<const sm90::DecodeProblem> segments() const { return {segments_.data(), count_}; }
+  // Bytes for a call: scratch of the kernel, and the sorted lists.
+  size_t workspace_bytes(const sm90::DecodeEntry& entry) const;
+  // Gives the call its memory, and returns the lists that have to be sorted before it.
+  std::span<const sm90::GatheredKeys> place(const sm90::DecodeEntry& entry, void* workspace);
 
  private:
   std::array<sm90::DecodeProblem, TESSERA_MAX_SEGMENTS> segments_;
+  std::array<sm90::GatheredKeys, TESSERA_MAX_SEGMENTS> lists_;
+  std::array<size_t, TESSERA_MAX_SEGMENTS> listed_;  // the segment of each list
   size_t count_;
+  size_t list_count_ = 0;
 };
 
 // kernels/sm90/fmha_decode: one row for all its kernels; which one runs is decided by shapes and dtype.
@@ -40,7 +49,7 @@ inline constexpr KernelRow kSm90Decode = {
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
         "CUDA; f16, bf16; head dims 8..256 in steps of 8; few query tokens; causal, windows, custom bits; paged, used "
-        "lengths, segments, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
+        "lengths, segments, gathered keys, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
@@ -49,7 +58,8 @@ inline constexpr KernelRow kSm90Decode = {
                 .max_head_dim_v = 256,
                 .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
                             kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments | kFeatureSinks |
-                            kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized | kFeatureWideOutput},
+                            kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized | kFeatureWideOutput |
+                            kFeatureGathered},
     .fmha = {.workspace_bytes = sm90_decode_workspace_bytes,
              .run = run_sm90_decode,
              .limit = sm90_decode_limit,
