@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kDim = 128;
 constexpr int64_t kWindow = 128;
+constexpr int32_t kGathered = 2048;
 constexpr size_t kFlushBytes = size_t{256} << 20;
 constexpr int kRepeats = 15;
 
@@ -136,6 +137,9 @@ class Bench {
     plain.segments[0] = segment_of(shape_, kWindow + shape_.context / shape_.ratio, 31);
     add_call("plain decode, as many keys", "sm90_fmha_decode", plain);
     add_call("plain, the registry's", nullptr, plain);
+    add_call("gathered 2048", "sm90_fmha_decode", gathered());
+    plain.segments[0].seqlen_k = kGathered;
+    add_call("plain decode, 2048 keys", "sm90_fmha_decode", plain);
     runners_.push_back({.name = "nothing"});
     for (Runner& runner : runners_) {
       capture(&runner);
@@ -186,6 +190,24 @@ class Bench {
     call.force_kernel = kernel;
     runner.calls.push_back(enqueue(call));
     runners_.push_back(runner);
+  }
+
+  // Keys anywhere in the context.
+  tessera_fmha_params gathered() const {
+    std::vector<int32_t> indices(static_cast<size_t>(shape_.batch * kGathered));
+    uint32_t x = 1;
+    for (int32_t& index : indices) {
+      x = x * 1664525U + 1013904223U;
+      index = static_cast<int32_t>((x >> 8) % static_cast<uint32_t>(shape_.context));
+    }
+    auto* const at = device<int32_t>(indices.size());
+    check(cudaMemcpy(at, indices.data(), indices.size() * sizeof(int32_t), cudaMemcpyHostToDevice), "cudaMemcpy");
+    tessera_fmha_params call = call_;
+    call.num_segments = 1;
+    call.segments[0].window_left = -1;
+    call.segments[0].indices = at;
+    call.segments[0].indices_stride = call.segments[0].topk = kGathered;
+    return call;
   }
 
   void add_passes() {

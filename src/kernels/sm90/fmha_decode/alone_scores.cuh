@@ -151,6 +151,8 @@ class AloneScores {
     }
     if constexpr (kModified) {
       modifiers_ = Modifiers(args_, unit);
+    } else if constexpr (has_segments<Tag>()) {
+      visible_ = VisibleKeys<kRows>::of_segment(args_, unit.first_row, unit.position, unit.keys);
     } else {
       visible_ = VisibleKeys<kRows>(args_, unit);
     }

@@ -74,7 +74,7 @@ template <class Tag>
 struct SegmentsLauncher {
   using Layout = AloneLayout<Tag>;
   // One kernel that chains for all that score; what they differ in does not concern it.
-  using Chain = SegmentsKernel<ModifiedDecodeKernel<Tag::kHeadDim, Tag::kBf16, Tag::kRows, 2, Tag::kValueDim>>;
+  using Chain = SegmentsKernel<DecodeKernel<Tag::kHeadDim, Tag::kBf16, Tag::kRows, 2, Tag::kValueDim>>;
 
   static cudaError_t prepare() {
     return cudaFuncSetAttribute(fmha_decode_segments_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -33,14 +33,7 @@ class ScoreModifiers {
   template <int kRows>
   __device__ __forceinline__ VisibleKeys<kRows> visible(const DecodeArguments& args) const {
     if constexpr (kSegments) {
-      VisibleKeys<kRows> visible;
-#pragma unroll
-      for (int i = 0; i < kRows / 4; ++i) {
-        const int token = divide(first_row_ + 8 * (i / 2) + 2 * static_cast<int>(threadIdx.x % 4) + i % 2, args.group);
-        const Sight sight = sight_of(args, int64_t{position_} + token, keys_);
-        visible.set(i, sight.first, token < args.seqlen_q ? static_cast<uint32_t>(max(0, sight.end - sight.first)) : 0);
-      }
-      return visible;
+      return VisibleKeys<kRows>::of_segment(args, first_row_, position_, keys_);
     } else {
       Unit unit{};
       unit.first_row = first_row_;
