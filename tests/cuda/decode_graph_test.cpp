@@ -262,7 +262,7 @@ int64_t most_scratch_bytes(const tessera_fmha_params& p) {
   for (int32_t i = 0; i < p.num_segments; ++i) {
     const tessera_kv_segment& s = p.segments[i];
     int64_t chunks = std::max<int64_t>(1, (s.seqlen_k + kChunkKeys - 1) / kChunkKeys);
-    if (s.window_left >= 0) chunks = std::min(chunks, s.window_left / kChunkKeys + 3);
+    if (s.window_left >= 0) chunks = std::min(chunks, (s.window_left + p.seqlen_q + kChunkKeys - 2) / kChunkKeys + 1);
     bytes += rows * (chunks * p.head_dim_v * 4 * 9 / 8 + 16) + 64;
   }
   return bytes;

@@ -83,14 +83,14 @@ TEST_P(CudaDecodePlan, SegmentsInAnyGrid) {
       FmhaSpec spec = decode_spec(GetParam(), 1, 1, group);
       spec.head_dim_qk = spec.head_dim_v = dim;
       SegmentSpec compressed;
-      for (int64_t b = 0; b < 40; ++b) {
+      for (int64_t b = 0; b < 24; ++b) {
         const int64_t context = b % 7 == 3 ? 0 : b * 331 % 1500 + (b % 9 == 0 ? 8200 : 0);
         spec.segments[0].lengths.push_back(context);
         compressed.lengths.push_back(context / 4);
         compressed.q_positions.push_back(static_cast<int32_t>(context - 1));
       }
       spec.segments[0].lengths.erase(spec.segments[0].lengths.begin());
-      spec.q_lengths.assign(40, 1);
+      spec.q_lengths.assign(24, 1);
       spec.segments[0].window_left = 127;
       compressed.compress_ratio = 4;
       compressed.layout = KvLayout::kPaged;

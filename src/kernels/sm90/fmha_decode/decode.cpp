@@ -173,7 +173,9 @@ Status run_segments(const DecodeEntry& entry, const DecodeProblem& problem, int 
     a = arguments_of(entry, *p);
     a.states = reinterpret_cast<float4*>(states);
     states += state_bytes(entry, *p);
-    const int64_t most = std::min(most_units(*p, entry.rows), int64_t{kRaggedBlocks} * resident);
+    const bool known = p->seqlens_k == nullptr && p->q_positions == nullptr;
+    const int64_t units = known ? int64_t{a.uniform_units.value} * a.batch : most_units(*p, entry.rows);
+    const int64_t most = std::clamp<int64_t>(units, 1, int64_t{kRaggedBlocks} * resident);
     a.first_block = first_block;
     a.blocks = static_cast<int>(blocks > 0 ? std::min<int64_t>(most, blocks) : most);
     first_block += a.blocks;
@@ -186,11 +188,11 @@ Status run_segments(const DecodeEntry& entry, const DecodeProblem& problem, int 
 
 int64_t most_units(const DecodeProblem& p, int rows) {
   int64_t chunks = std::max<int64_t>(1, ceil_div(p.seqlen_k, kChunkKeys));
-  // Tokens behind the keys see none to the right of them; others as many as the right window says.
+  // Tokens at the end of the keys see none to the right of them; others as many as the right window says.
   const int64_t right = p.causal || p.q_positions == nullptr ? 0 : p.window_right;
   if (p.window_left >= 0 && right >= 0 && p.compress_ratio <= 0) {
-    chunks = std::min(chunks, std::min(p.window_left, p.seqlen_k) / kChunkKeys + p.q.tokens / kChunkKeys + 3 +
-                                  ceil_div(std::min(right, p.seqlen_k), kChunkKeys));
+    const int64_t seen = std::min(p.window_left, p.seqlen_k) + p.q.tokens + std::min(right, p.seqlen_k);
+    chunks = std::min(chunks, (seen + kChunkKeys - 2) / kChunkKeys + 1);  // which begin anywhere
   }
   return p.q.batch * p.k.heads * row_tiles(p, rows) * chunks;
 }

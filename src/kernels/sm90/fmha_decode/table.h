@@ -7,7 +7,8 @@
 
 namespace tessera::sm90 {
 
-// One file per dtype and head dim, and as many for modified scores, for several segments and for both.
+// One file per dtype and head dim, and as many for modified scores, for several segments (but for 192/128, which has
+// too few registers) and for both.
 std::span<const DecodeEntry> decode_hd64_bf16();
 std::span<const DecodeEntry> decode_hd64_f16();
 std::span<const DecodeEntry> decode_hd128_bf16();
@@ -29,8 +30,6 @@ std::span<const DecodeEntry> decode_hd64_bf16_segments();
 std::span<const DecodeEntry> decode_hd64_f16_segments();
 std::span<const DecodeEntry> decode_hd128_bf16_segments();
 std::span<const DecodeEntry> decode_hd128_f16_segments();
-std::span<const DecodeEntry> decode_hd192_bf16_segments();
-std::span<const DecodeEntry> decode_hd192_f16_segments();
 std::span<const DecodeEntry> decode_hd256_bf16_segments();
 std::span<const DecodeEntry> decode_hd256_f16_segments();
 std::span<const DecodeEntry> decode_hd64_bf16_segments_modified();
@@ -65,8 +64,6 @@ inline constexpr std::span<const DecodeEntry> (*kDecodeFiles[])() = {
     decode_hd64_f16_segments,
     decode_hd128_bf16_segments,
     decode_hd128_f16_segments,
-    decode_hd192_bf16_segments,
-    decode_hd192_f16_segments,
     decode_hd256_bf16_segments,
     decode_hd256_f16_segments,
     decode_hd64_bf16_segments_modified,
