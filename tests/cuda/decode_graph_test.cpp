@@ -56,10 +56,14 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-void set_lengths(const DeviceProblem& device, const std::vector<int32_t>& lengths) {
-  auto* const to = const_cast<int32_t*>(device.params.segments[0].seqlens_k);
-  ASSERT_EQ(cudaMemcpy(to, lengths.data(), lengths.size() * sizeof(int32_t), cudaMemcpyHostToDevice), cudaSuccess);
+void set(const int32_t* array, const std::vector<int32_t>& values) {
+  ASSERT_EQ(
+      cudaMemcpy(const_cast<int32_t*>(array), values.data(), values.size() * sizeof(int32_t), cudaMemcpyHostToDevice),
+      cudaSuccess);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+void set_lengths(const DeviceProblem& device, const std::vector<int32_t>& lengths) {
+  set(device.params.segments[0].seqlens_k, lengths);
 }
 
 // Sequences with room for `bound` keys, all of them there, so that any lengths up to it may be put in.
@@ -74,8 +78,9 @@ FmhaSpec roomy(tessera_dtype dtype, int64_t sequences, int64_t tokens, int64_t b
   return spec;
 }
 
-// Replays against calls, and one of the calls against the kernel that is decode's twin.
-void expect_replays(const FmhaSpec& spec, const std::vector<std::vector<int32_t>>& lengths) {
+// Replays against calls and against the kernel that is decode's twin; put(device, i) sets the lengths of the i-th one.
+template <class Put>
+void expect_same_replays(const FmhaSpec& spec, size_t replays, const Put& put) {
   SCOPED_TRACE(to_text(spec));
   const FmhaProblem problem(spec);
   DeviceProblem device(problem, {.keep_lengths = true});
@@ -85,12 +90,12 @@ void expect_replays(const FmhaSpec& spec, const std::vector<std::vector<int32_t>
   device.params.force_kernel = kDecode;
   ASSERT_EQ(device.make_workspace(), "");
   const Stream stream;
-  set_lengths(device, lengths.front());
+  put(device, 0);
   const Graph graph(device, stream.get());
   graph.expect_kernels_only();
-  for (const std::vector<int32_t>& now : lengths) {
-    set_lengths(device, now);
-    set_lengths(twin, now);
+  for (size_t i = 0; i < replays; ++i) {
+    put(device, i);
+    put(twin, i);
     device.reset_outputs();
     device.fill_workspace(0xff);
     graph.replay(stream.get());
@@ -98,12 +103,17 @@ void expect_replays(const FmhaSpec& spec, const std::vector<std::vector<int32_t>
     device.reset_outputs();
     ASSERT_EQ(device.enqueue(stream.get(), nullptr), TESSERA_OK);
     ASSERT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
-    EXPECT_EQ(first_difference(problem, device.outputs(), replayed), "") << "replay and call, " << now[0] << " keys";
+    EXPECT_EQ(first_difference(problem, device.outputs(), replayed), "") << "replay and call, " << i;
     twin.reset_outputs();
     ASSERT_EQ(twin.enqueue(stream.get(), nullptr), TESSERA_OK);
     ASSERT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
-    EXPECT_EQ(first_difference(problem, twin.outputs(), replayed), "") << "replay and sm80, " << now[0] << " keys";
+    EXPECT_EQ(first_difference(problem, twin.outputs(), replayed), "") << "replay and sm80, " << i;
   }
+}
+
+void expect_replays(const FmhaSpec& spec, const std::vector<std::vector<int32_t>>& lengths) {
+  expect_same_replays(spec, lengths.size(),
+                      [&](const DeviceProblem& device, size_t i) { set_lengths(device, lengths[i]); });
 }
 
 TEST_P(CudaDecodeGraph, ReplaysWithLengthsThatMakeOtherChunksExist) {
@@ -119,6 +129,32 @@ TEST_P(CudaDecodeGraph, ReplaysWithLengthsThatMakeOtherChunksExist) {
     for (size_t b = 0; b < many.size(); ++b) many[b] = static_cast<int32_t>(b * 61 % 2500);
     expect_replays(roomy(GetParam(), 40, 2, 2500, pages),
                    {std::vector<int32_t>(40, 2), many, std::vector<int32_t>(40, 2500)});
+  }
+}
+
+// A window over the keys and what four of them each were compressed to, whose lengths and positions follow the context.
+TEST_P(CudaDecodeGraph, ReplaysWithOtherLengthsOfSeveralSegments) {
+  const std::vector<std::vector<int32_t>> contexts = {{1, 9000, 0},       {9000, 9000, 9000}, {0, 0, 0},
+                                                      {8191, 8192, 8193}, {3, 4, 5},          {2048, 130, 8200}};
+  for (const bool pages : {false, true}) {
+    FmhaSpec spec = roomy(GetParam(), 3, 1, 9000, pages);
+    spec.segments[0].window_left = 127;
+    SegmentSpec compressed = spec.segments[0];
+    compressed.lengths.assign(3, 9000 / 4);
+    compressed.causal = 0;
+    compressed.window_left = -1;
+    compressed.compress_ratio = 4;
+    compressed.q_positions.assign(3, 0);
+    spec.segments.push_back(compressed);
+    expect_same_replays(spec, contexts.size(), [&](const DeviceProblem& device, size_t i) {
+      std::vector<int32_t> kept = contexts[i];
+      std::vector<int32_t> positions = contexts[i];
+      for (int32_t& n : kept) n /= 4;
+      for (int32_t& n : positions) n -= 1;
+      set_lengths(device, contexts[i]);
+      set(device.params.segments[1].seqlens_k, kept);
+      set(device.params.segments[1].q_positions, positions);
+    });
   }
 }
 
@@ -217,15 +253,19 @@ TEST_P(CudaDecodeWorkspace, TooLittleOrMisalignedIsRefusedAndNothingWritten) {
   EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 
-// The formula in section 6 of the kernel's README: a state of a tile of rows per chunk, and counters.
+// The formula in section 6 of the kernel's README: per segment a state of a tile of rows per chunk, and counters.
 int64_t most_scratch_bytes(const tessera_fmha_params& p) {
   const int64_t rows_of_head = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);
   const int64_t tile = rows_of_head <= 8 ? 8 : 16;
   const int64_t rows = p.batch * p.num_heads_kv * ((rows_of_head + tile - 1) / tile * tile);
-  const tessera_kv_segment& s = p.segments[0];
-  int64_t chunks = std::max<int64_t>(1, (s.seqlen_k + kChunkKeys - 1) / kChunkKeys);
-  if (s.window_left >= 0) chunks = std::min(chunks, s.window_left / kChunkKeys + 3);
-  return rows * (chunks * p.head_dim_v * 4 * 9 / 8 + 16) + 64;
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < p.num_segments; ++i) {
+    const tessera_kv_segment& s = p.segments[i];
+    int64_t chunks = std::max<int64_t>(1, (s.seqlen_k + kChunkKeys - 1) / kChunkKeys);
+    if (s.window_left >= 0) chunks = std::min(chunks, (s.window_left + p.seqlen_q + kChunkKeys - 2) / kChunkKeys + 1);
+    bytes += rows * (chunks * p.head_dim_v * 4 * 9 / 8 + 16) + 64;
+  }
+  return bytes;
 }
 
 TEST_P(CudaDecodeWorkspace, IsBoundedByTheFormula) {
@@ -249,12 +289,16 @@ TEST_P(CudaDecodeWorkspace, IsBoundedByTheFormula) {
               s.k = s.v = {s.k.data, keys * p.num_heads_kv * dim, p.num_heads_kv * dim, dim, 1};
               s.seqlen_k = keys;
               s.window_left = window;
-              size_t bytes = 0;
-              tessera_error error{};
-              ASSERT_EQ(tessera_fmha_workspace_size(&p, 1, &bytes, &error), TESSERA_OK) << error.text;
-              EXPECT_LE(static_cast<int64_t>(bytes), most_scratch_bytes(p))
-                  << batch << " x " << keys << ", " << tokens << " tokens, group " << group << ", window " << window
-                  << ", head dim " << dim;
+              p.segments[1] = s;
+              p.segments[1].window_left = -1;
+              for (p.num_segments = 1; p.num_segments <= 2; ++p.num_segments) {
+                size_t bytes = 0;
+                tessera_error error{};
+                ASSERT_EQ(tessera_fmha_workspace_size(&p, 1, &bytes, &error), TESSERA_OK) << error.text;
+                EXPECT_LE(static_cast<int64_t>(bytes), most_scratch_bytes(p))
+                    << batch << " x " << keys << ", " << tokens << " tokens, group " << group << ", window " << window
+                    << ", head dim " << dim << ", " << p.num_segments << " segments";
+              }
             }
           }
         }

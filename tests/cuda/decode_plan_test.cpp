@@ -21,13 +21,14 @@ class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tesse
     DeviceProblem device(problem);
     FmhaOutputs expected;
     ASSERT_EQ(run_on(device, kDecode, &expected), "");
-    sm90::DecodeProblem plan = sm90_decode_problem(device.params);
+    Sm90DecodeProblem segments(device.params);
+    sm90::DecodeProblem& plan = segments.first();
     int plans = 0;
     for (const auto& file : sm90::kDecodeFiles) {
       for (const sm90::DecodeEntry& entry : file()) {
         if (entry.bf16 != (spec.dtype == TESSERA_BF16)) continue;
         // Kernels for modified scores take problems without any, too.
-        if (!sm90::is_for(entry, plan) && (!entry.modified || entry.head_dim != spec.head_dim_qk)) continue;
+        if (!sm90::is_for(entry, plan)) continue;
         DeviceArrays scratch;
         plan.scratch = scratch.place(nullptr, sm90::decode_scratch_bytes(entry, plan), true);
         for (const int blocks : {1, 2, 7, 33, 132, 0}) {
@@ -76,6 +77,30 @@ TEST_P(CudaDecodePlan, RaggedSequencesInPagesWithWindowsAndSinks) {
   }
 }
 
+TEST_P(CudaDecodePlan, SegmentsInAnyGrid) {
+  for (const int32_t dim : {64, 128, 256}) {
+    for (const int32_t group : {4, 24}) {
+      FmhaSpec spec = decode_spec(GetParam(), 1, 1, group);
+      spec.head_dim_qk = spec.head_dim_v = dim;
+      SegmentSpec compressed;
+      for (int64_t b = 0; b < 24; ++b) {
+        const int64_t context = b % 7 == 3 ? 0 : b * 331 % 1500 + (b % 9 == 0 ? 8200 : 0);
+        spec.segments[0].lengths.push_back(context);
+        compressed.lengths.push_back(context / 4);
+        compressed.q_positions.push_back(static_cast<int32_t>(context - 1));
+      }
+      spec.segments[0].lengths.erase(spec.segments[0].lengths.begin());
+      spec.q_lengths.assign(24, 1);
+      spec.segments[0].window_left = 127;
+      compressed.compress_ratio = 4;
+      compressed.layout = KvLayout::kPaged;
+      spec.segments.push_back(compressed);
+      spec.sinks.assign(static_cast<size_t>(spec.heads_q), 1.0F);
+      expect_every_plan(spec);
+    }
+  }
+}
+
 // ---- the negative control: kernels with a wrong number
 
 // How many of the kernels give other bytes than the registry's.
@@ -84,7 +109,8 @@ int count_different(const FmhaSpec& spec, std::span<const sm90::DecodeEntry> ker
   DeviceProblem device(problem);
   FmhaOutputs expected;
   EXPECT_EQ(run_on(device, kDecode, &expected), "");
-  sm90::DecodeProblem plan = sm90_decode_problem(device.params);
+  Sm90DecodeProblem segments(device.params);
+  sm90::DecodeProblem& plan = segments.first();
   int different = 0;
   for (const sm90::DecodeEntry& entry : kernels) {
     DeviceArrays scratch;

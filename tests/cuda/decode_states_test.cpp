@@ -192,6 +192,45 @@ TEST_P(CudaDecodeStates, B21_TheOrderOfTheBranchesIsTheDeclaredOne) {
   EXPECT_NE(first_difference(problem, expected, merged(device, {passes[0], passes[2], passes[1]})), "");
 }
 
+// A window, compressed keys and a third branch: one launch of the decode kernel against a call of it per segment, whose
+// states the public merge chains in the order of the list and finishes.
+TEST_P(CudaDecodeStates, OneLaunchIsACallPerSegmentMergedInTheirOrder) {
+  for (const auto& [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}}) {
+    for (const bool sinks : {true, false}) {
+      FmhaSpec spec = branches(2, {3000, 40, 4200}, {750, 10, 2100});
+      spec.head_dim_qk = qk;
+      spec.head_dim_v = v;
+      SegmentSpec& compressed = spec.segments[1];
+      compressed.compress_ratio = 4;
+      compressed.q_positions = {2998, 38, 4198};
+      SegmentSpec third;
+      third.lengths = {900, 0, 2500};
+      spec.segments.push_back(third);
+      if (!sinks) {  // and nothing hides a difference: fp32, not rounded again
+        spec.sinks.clear();
+        spec.o_dtype = TESSERA_F32;
+      }
+      SCOPED_TRACE(to_text(spec));
+      const FmhaProblem problem(spec);
+      DeviceProblem device(problem, {.keep_lengths = true});
+      FmhaOutputs launch;
+      ASSERT_EQ(run_on(device, kDecode, &launch), "");
+      const std::vector<tessera_fmha_params> passes = {pass(device.params, 0), pass(device.params, 1),
+                                                       pass(device.params, 2)};
+      EXPECT_EQ(first_difference(problem, launch, merged(device, passes)), "");
+      if (sinks) continue;
+      const std::vector<tessera_fmha_params> swapped = {passes[0], passes[2], passes[1]};
+      EXPECT_NE(first_difference(problem, launch, merged(device, swapped)), "") << "another order is another result";
+      tessera_fmha_params list = device.params;
+      std::swap(list.segments[1], list.segments[2]);
+      FmhaOutputs other;
+      ASSERT_EQ(run_on(device, list, kDecode, &other), "");
+      EXPECT_EQ(first_difference(problem, other, merged(device, swapped)), "") << "but the same one both ways";
+      EXPECT_NE(first_difference(problem, launch, other), "");
+    }
+  }
+}
+
 // ---- cuts of one sequence, right and wrong
 
 struct Range {

@@ -256,6 +256,11 @@ void expect_oracle_bytes(const Case& any, const DecodeEntry& entry, int blocks, 
   Mirror lengths(c.lengths.size() * sizeof(int32_t));
   std::memcpy(lengths.host(), c.lengths.data(), c.lengths.size() * sizeof(int32_t));
   lengths.upload();
+  Mirror positions(c.lengths.size() * sizeof(int32_t));
+  for (size_t b = 0; b < c.lengths.size(); ++b) {
+    reinterpret_cast<int32_t*>(positions.host())[b] = c.lengths[b] - static_cast<int32_t>(c.seqlen_q);
+  }
+  positions.upload();
   // LSE, then row_max_log2 and row_sum.
   const int64_t scalars = batch * c.heads_q * (c.seqlen_q + 1);
   Mirror lse(static_cast<size_t>(3 * scalars) * sizeof(float));
@@ -293,6 +298,9 @@ void expect_oracle_bytes(const Case& any, const DecodeEntry& entry, int blocks, 
   }
   problem.causal = c.causal;
   problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(q.dims));
+  if (entry.segments) {  // what it would be without, too
+    problem.q_positions = static_cast<const int32_t*>(positions.device());
+  }
   problem.softcap = c.modifiers.softcap;
   problem.alibi_slopes = c.modifiers.alibi ? static_cast<const float*>(slopes.device()) : nullptr;
   if (bits != nullptr) {

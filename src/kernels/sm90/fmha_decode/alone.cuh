@@ -16,8 +16,7 @@
 namespace tessera::sm90 {
 
 template <class Tag>
-__global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::kResident)
-    fmha_decode_alone_sm90(const __grid_constant__ DecodeArguments args) {
+__device__ __forceinline__ void run_alone(const DecodeArguments& args) {
   using Layout = AloneLayout<Tag>;
   extern __shared__ __align__(1024) uint8_t alone_shared[];
   const uint32_t smem = shared_address(alone_shared);
@@ -66,6 +65,12 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
     cluster_arrive();
     cluster_wait();
   }
+}
+
+template <class Tag>
+__global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::kResident)
+    fmha_decode_alone_sm90(const __grid_constant__ DecodeArguments args) {
+  run_alone<Tag>(args);
 }
 
 }  // namespace tessera::sm90

@@ -206,7 +206,7 @@ class AloneOutputs {
         x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, lanes));
       }
     }
-    const bool only = unit.chunks - unit.first_chunk == 1;
+    const bool only = !has_segments<Tag>() && unit.chunks - unit.first_chunk == 1;
     bool folded = false;
     if constexpr (kEights == 1 && kColumnTiles > 1) {
       if (only && is_half_empty(int64_t{args_.seqlen_q} * args_.group.value)) {

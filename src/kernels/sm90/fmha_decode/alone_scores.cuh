@@ -95,6 +95,7 @@ class AloneScores {
   }
 
  private:
+  using Modifiers = ScoreModifiers<has_segments<Tag>()>;
   struct None {};
 
   __device__ __forceinline__ void score(const Pages& pages, int first_key, int granule) {
@@ -154,7 +155,9 @@ class AloneScores {
                   piece);
     }
     if constexpr (kModified) {
-      modifiers_ = ScoreModifiers(args_, unit);
+      modifiers_ = Modifiers(args_, unit);
+    } else if constexpr (has_segments<Tag>()) {
+      visible_ = VisibleKeys<kRows>::of_segment(args_, unit.first_row, unit.position, unit.keys);
     } else {
       visible_ = VisibleKeys<kRows>(args_, unit);
     }
@@ -318,7 +321,7 @@ class AloneScores {
   // keys.
   __device__ __forceinline__ uint32_t sight(const Pages& pages, const int32_t (&entries)[kTiles][2], int first_key) {
     constexpr int kKeys = 2 * kTiles;
-    const VisibleKeys<kRows> visible = modifiers_.visible<kRows>(args_);
+    const VisibleKeys<kRows> visible = modifiers_.template visible<kRows>(args_);
     int keys[kKeys];
     uint32_t sees = 0;
 #pragma unroll
@@ -333,7 +336,7 @@ class AloneScores {
     if (modifiers_.covers(first_key + Layout::kGranule)) {
 #pragma unroll
       for (int i = 0; i < 2 * kEights; ++i) {
-        const ScoreModifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
+        const typename Modifiers::Row row = modifiers_.row(args_, 8 * (i / 2) + 2 * q_ + i % 2);
         sees &= ~(modifiers_.hidden(row, keys, sees >> (kKeys * i)) << (kKeys * i));
       }
     }
@@ -368,8 +371,8 @@ class AloneScores {
         for (int i = 0; i < kAtOnce; ++i) {
           const int key = first_key + 16 * (warp_ + kAloneWarps * ((n + i) / kEights)) + e_;
           const int in_tile = 8 * ((n + i) % kEights) + 2 * q_;
-          const ScoreModifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
-          ScoreModifiers::add_slopes(rows, key, x + 4 * i);
+          const typename Modifiers::Row rows[] = {modifiers_.row(args_, in_tile), modifiers_.row(args_, in_tile + 1)};
+          modifiers_.add_slopes(rows, key, x + 4 * i);
         }
       }
 #pragma unroll
@@ -587,7 +590,7 @@ class AloneScores {
   uint32_t slot_ = 0;  // of the granule
   int next_ = 0;       // granule whose u is not in m yet
   std::conditional_t<kModified, None, VisibleKeys<kRows>> visible_;
-  std::conditional_t<kModified, ScoreModifiers, None> modifiers_;
+  std::conditional_t<kModified, Modifiers, None> modifiers_;
   std::conditional_t<kTwin, bool[2 * kEights], None> second_;  // whether the lane's rows are the second head's
   uint32_t seen_;  // of modified scores: bit n, some row sees the n-th of the lane's keys
   float m_[2 * kEights];

@@ -49,6 +49,18 @@ constexpr bool is_twin() {
 inline constexpr float kLeastDividend = 0x1p-60F;
 inline constexpr float kLargestDividend = 0x1p60F;
 
+// The kernel that takes the units of several segments at once (segments.cuh).
+template <class Tag>
+struct SegmentsKernel : Tag {
+  static constexpr bool kSegments = true;
+};
+template <class Tag>
+constexpr bool has_segments() {
+  return requires {
+    Tag::kSegments;
+  };
+}
+
 inline constexpr int kDecodeColumnGroup = 16;  // output columns of one warp; states are stored by them
 inline constexpr int kDecodeClasses = 8;       // R7
 
@@ -127,6 +139,16 @@ struct DecodeArguments {
   float softcap_inverse;      // RN(1 / softcap), or 0: not a number that is divided by the fast way (softcap.cuh)
   const float* alibi_slopes;  // [heads], or null
   tessera_bit_mask mask;      // data null: off
+  // Of kernels for several segments, more of R2, and the blocks that have units of this one.
+  int compress_ratio;          // above 0: instead of causal and windows
+  const int32_t* q_positions;  // [batch] positions of first tokens, or null: behind the keys
+  int first_block, blocks;
+};
+
+// Several segments (R10) of the same queries, in their order; what belongs to rows is that of the first one.
+struct SegmentedArguments {
+  DecodeArguments segments[TESSERA_MAX_SEGMENTS];
+  int count;
 };
 
 }  // namespace tessera::sm90

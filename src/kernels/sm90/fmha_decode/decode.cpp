@@ -63,14 +63,6 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
                                 dims, same));
     }
   }
-  if (!is_for(entry, p)) {
-    return refuse(
-        Code::kUnsupported,
-        fmt::format("{}: got head dims {} of Q and K and {} of V{}; allowed what find_decode() gives it; take the "
-                    "kernel that it names",
-                    entry.name, p.q.dims, p.v.dims,
-                    has_modified_scores(p) ? ", and softcap, ALiBi or custom bits" : ""));
-  }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
       (p.page_table == nullptr && (p.k.batch != p.q.batch || p.k.tokens < p.seqlen_k))) {
@@ -121,38 +113,8 @@ Status device_error(const DecodeEntry& entry, cudaError_t error) {
                                            entry.name, cudaGetErrorName(error), cudaGetErrorString(error)));
 }
 
-}  // namespace
-
-int64_t most_units(const DecodeProblem& p, int rows) {
-  int64_t chunks = std::max<int64_t>(1, ceil_div(p.seqlen_k, kChunkKeys));
-  if (p.window_left >= 0) {
-    chunks = std::min(chunks, std::min(p.window_left, p.seqlen_k) / kChunkKeys + p.q.tokens / kChunkKeys + 3);
-  }
-  return p.q.batch * p.k.heads * row_tiles(p, rows) * chunks;
-}
-
-int64_t most_units(const DecodeEntry& entry, const DecodeProblem& problem) {
-  return most_units(seen_by(entry, problem), entry.rows);
-}
-
-size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
-  const DecodeProblem p = seen_by(entry, problem);
-  return static_cast<size_t>(counter_bytes(entry, p) + most_units(p, entry.rows) *
-                                                           state_pieces(entry.value_dim, entry.rows) *
-                                                           int64_t{sizeof(float4)});
-}
-
-Status run_decode(const DecodeEntry& entry, const DecodeProblem& caller, int blocks, cudaStream_t stream) {
-  TESSERA_RETURN_IF_ERROR(check(entry, caller));
-  const DecodeProblem problem = seen_by(entry, caller);
-  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
-    return {};  // no row to write
-  }
-  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
-    return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
-                                                        "{}-byte aligned; ask decode_scratch_bytes()",
-                                                        decode_scratch_bytes(entry, caller), kScratchAlignment));
-  }
+// Without scratch.
+DecodeArguments arguments_of(const DecodeEntry& entry, const DecodeProblem& problem) {
   DecodeArguments a{};
   a.k = static_cast<const uint16_t*>(problem.k.data);
   a.v = static_cast<const uint16_t*>(problem.v.data);
@@ -176,9 +138,9 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& caller, int blo
   a.batch = static_cast<int>(problem.q.batch);
   a.dims = static_cast<int>(problem.v.dims);
   a.qk_dims = static_cast<int>(problem.k.dims);
-  const auto window = [&](int64_t keys) {  // a window beyond all keys is none
-    return keys >= problem.seqlen_k + problem.q.tokens ? -1 : static_cast<int>(keys);
-  };
+  // A window beyond all keys is none.
+  const int64_t all = entry.segments ? std::numeric_limits<int32_t>::max() : problem.seqlen_k + problem.q.tokens;
+  const auto window = [&](int64_t keys) { return keys >= all ? -1 : static_cast<int>(keys); };
   a.window = window(problem.window_left);
   a.window_right = window(problem.window_right);
   const int64_t tiles = row_tiles(problem, entry.rows);
@@ -200,10 +162,108 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& caller, int blo
       problem.softcap >= kLeastDividend && problem.softcap <= kLargestDividend ? 1.0F / problem.softcap : 0.0F;
   a.alibi_slopes = problem.alibi_slopes;
   a.mask = problem.mask;
+  a.compress_ratio = problem.compress_ratio;
+  a.q_positions = problem.q_positions;
   a.bias = entry.bf16 ? 0.0F : 7.0F;
-  a.counters = static_cast<unsigned long long*>(problem.scratch);
-  a.states = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + counter_bytes(entry, problem));
   a.state_chunks = static_cast<int>(most_units(problem, entry.rows) / (int64_t{a.batch} * a.heads.value));
+  return a;
+}
+
+int64_t state_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
+  return most_units(problem, entry.rows) * state_pieces(entry.value_dim, entry.rows) * int64_t{sizeof(float4)};
+}
+
+Status run_segments(const DecodeEntry& entry, const DecodeProblem& problem, int blocks, cudaStream_t stream) {
+  int resident = 0;
+  cudaError_t error = entry.resident(&resident);
+  if (error != cudaSuccess || resident < 1) {
+    return device_error(entry, error);
+  }
+  SegmentedArguments arguments{};
+  auto* states = static_cast<uint8_t*>(problem.scratch);
+  int first_block = 0;
+  for (const DecodeProblem* p = &problem; p != nullptr; p = p->next) {
+    DecodeArguments& a = arguments.segments[arguments.count++];
+    a = arguments_of(entry, *p);
+    a.states = reinterpret_cast<float4*>(states);
+    states += state_bytes(entry, *p);
+    const bool known = p->seqlens_k == nullptr && p->q_positions == nullptr;
+    const int64_t units = known ? int64_t{a.uniform_units.value} * a.batch : most_units(*p, entry.rows);
+    const int64_t most = std::clamp<int64_t>(units, 1, int64_t{kRaggedBlocks} * resident);
+    a.first_block = first_block;
+    a.blocks = static_cast<int>(blocks > 0 ? std::min<int64_t>(most, blocks) : most);
+    first_block += a.blocks;
+  }
+  error = entry.launch_segments(arguments, stream);
+  return error == cudaSuccess ? Status() : device_error(entry, error);
+}
+
+}  // namespace
+
+int64_t most_units(const DecodeProblem& p, int rows) {
+  int64_t chunks = std::max<int64_t>(1, ceil_div(p.seqlen_k, kChunkKeys));
+  // Tokens at the end of the keys see none to the right of them; others as many as the right window says.
+  const int64_t right = p.causal || p.q_positions == nullptr ? 0 : p.window_right;
+  if (p.window_left >= 0 && right >= 0 && p.compress_ratio <= 0) {
+    const int64_t seen = std::min(p.window_left, p.seqlen_k) + p.q.tokens + std::min(right, p.seqlen_k);
+    chunks = std::min(chunks, (seen + kChunkKeys - 2) / kChunkKeys + 1);  // which begin anywhere
+  }
+  return p.q.batch * p.k.heads * row_tiles(p, rows) * chunks;
+}
+
+int64_t most_units(const DecodeEntry& entry, const DecodeProblem& problem) {
+  const DecodeProblem first = seen_by(entry, problem);
+  int64_t units = 0;
+  for (const DecodeProblem* p = &first; p != nullptr; p = p->next) {
+    units += most_units(*p, entry.rows);
+  }
+  return units;
+}
+
+size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
+  const DecodeProblem first = seen_by(entry, problem);
+  int64_t bytes = counter_bytes(entry, first);
+  for (const DecodeProblem* p = &first; p != nullptr; p = p->next) {
+    bytes += state_bytes(entry, *p);
+  }
+  return static_cast<size_t>(bytes);
+}
+
+Status run_decode(const DecodeEntry& entry, const DecodeProblem& caller, int blocks, cudaStream_t stream) {
+  if (!is_for(entry, caller)) {
+    return refuse(
+        Code::kUnsupported,
+        fmt::format("{}: got head dims {} of Q and K and {} of V{}{}; allowed what find_decode() gives it; take the "
+                    "kernel that it names",
+                    entry.name, caller.q.dims, caller.v.dims,
+                    has_modified_scores(caller) ? ", and softcap, ALiBi or custom bits" : "",
+                    has_segments(caller) ? ", and segments, compressed keys or query positions" : ""));
+  }
+  int segments = 0;
+  for (const DecodeProblem* p = &caller; p != nullptr; p = p->next) {
+    TESSERA_RETURN_IF_ERROR(check(entry, *p));
+    if (++segments > TESSERA_MAX_SEGMENTS) {
+      return refuse(Code::kUnsupported, fmt::format("{}: got more than {} segments; allowed up to that; merge "
+                                                    "states of several calls",
+                                                    entry.name, int{TESSERA_MAX_SEGMENTS}));
+    }
+  }
+  const DecodeProblem problem = seen_by(entry, caller);
+  if (problem.q.tokens == 0 || problem.q.batch == 0 || problem.q.heads == 0) {
+    return {};  // no row to write
+  }
+  if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
+    return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
+                                                        "{}-byte aligned; ask decode_scratch_bytes()",
+                                                        decode_scratch_bytes(entry, caller), kScratchAlignment));
+  }
+  if (entry.segments) {
+    return run_segments(entry, problem, blocks, stream);
+  }
+  auto* const counters = static_cast<uint8_t*>(problem.scratch);
+  DecodeArguments a = arguments_of(entry, problem);
+  a.counters = reinterpret_cast<unsigned long long*>(counters);
+  a.states = reinterpret_cast<float4*>(counters + counter_bytes(entry, problem));
 
   const bool ragged = problem.seqlens_k != nullptr;
   int64_t units = ragged ? most_units(problem, entry.rows) : int64_t{a.uniform_units.value} * a.batch;

@@ -30,13 +30,17 @@ struct DecodeProblem {
   // Keys to the left and right of its own that a token sees; -1: all.
   int64_t window_left = -1;
   int64_t window_right = -1;
-  float softmax_scale = 0.0F;           // > 0, finite
-  float softcap = 0.0F;                 // 0: off
-  const float* alibi_slopes = nullptr;  // [heads_q], or null
-  tessera_bit_mask mask{};              // data null: off
-  const float* sinks = nullptr;         // [heads_q], natural units, or null
-  bool wide_output = false;             // O in fp32
-  bool unnormalized = false;            // O before R9
+  float softmax_scale = 0.0F;            // > 0, finite
+  float softcap = 0.0F;                  // 0: off
+  const float* alibi_slopes = nullptr;   // [heads_q], or null
+  tessera_bit_mask mask{};               // data null: off
+  int32_t compress_ratio = 0;            // above 0: instead of causal and windows
+  const int32_t* q_positions = nullptr;  // [batch] positions of first tokens, or null
+  // The next segment (R10): other keys, lengths, pages and what R2 says of them; everything else is that of the first.
+  const DecodeProblem* next = nullptr;
+  const float* sinks = nullptr;  // [heads_q], natural units, or null
+  bool wide_output = false;      // O in fp32
+  bool unnormalized = false;     // O before R9
   // Data null: not wanted. LSE is a natural log; the row maximum is m - b of R9, the row sum l.
   tessera_row_scalars lse{}, row_max{}, row_sum{};
   void* scratch = nullptr;  // decode_scratch_bytes(), 64-byte aligned; may hold anything
@@ -58,12 +62,14 @@ struct DecodeEntry {
   bool bf16;
   bool modified;                        // takes softcap, ALiBi and custom bits
   bool twin;                            // takes two K/V heads of half of its head dims as one
+  bool segments;                        // takes several segments, compressed keys and positions of queries
   int rows;                             // of a tile of the seqlen_q * heads_q / heads_kv ones that share K and V
   int cluster;                          // blocks that share a chunk
   bool counts;                          // whoever hands in a sequence's last chunk chains; else a second kernel does
   int64_t most_units;                   // of problems that it is for
   cudaError_t (*resident)(int* units);  // that the current device works on at a time
   cudaError_t (*launch)(const DecodeArguments& arguments, int units, cudaStream_t stream);
+  cudaError_t (*launch_segments)(const SegmentedArguments& arguments, cudaStream_t stream);
 };
 
 // Whether the problem needs a kernel for modified scores.
@@ -71,7 +77,13 @@ inline bool has_modified_scores(const DecodeProblem& p) {
   return p.softcap != 0.0F || p.alibi_slopes != nullptr || p.mask.data != nullptr;
 }
 
-// Whether the kernel is for problems of these head dims and modifiers, and with two heads at a time of these strides.
+// Whether the problem needs a kernel for several segments.
+inline bool has_segments(const DecodeProblem& p) {
+  return p.next != nullptr || p.compress_ratio > 0 || p.q_positions != nullptr;
+}
+
+// Whether the kernel is for problems of these head dims, modifiers and segments, and with two heads at a time of these
+// strides.
 bool is_for(const DecodeEntry& entry, const DecodeProblem& problem);
 
 // The kernel for a problem of these shapes, or null: by head dims, dtype, modifiers, rows, and how many units there are

@@ -4,6 +4,7 @@
 #include "kernels/sm90/fmha_decode/alone.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/decode.h"
+#include "kernels/sm90/fmha_decode/segments.cuh"
 #include "kernels/sm90/fmha_decode/team.cuh"
 
 namespace tessera::sm90 {
@@ -70,6 +71,55 @@ struct AloneLauncher {
 };
 
 template <class Tag>
+struct SegmentsLauncher {
+  using Layout = AloneLayout<Tag>;
+  // One kernel that chains for all that score; what they differ in does not concern it.
+  using Chain = SegmentsKernel<DecodeKernel<Tag::kHeadDim, Tag::kBf16, Tag::kRows, 2, Tag::kValueDim>>;
+
+  static cudaError_t prepare() {
+    return cudaFuncSetAttribute(fmha_decode_segments_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                Layout::kBytes);
+  }
+  static cudaError_t resident(int* blocks) {
+    int device = 0;
+    int processors = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess) {
+      error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    }
+    *blocks = processors * Layout::kResident;
+    return error;
+  }
+  static cudaError_t launch(const SegmentedArguments& arguments, cudaStream_t stream) {
+    cudaError_t error = prepare();
+    if (error != cudaSuccess) {
+      return error;
+    }
+    const DecodeArguments& last = arguments.segments[arguments.count - 1];
+    cudaLaunchConfig_t first{};
+    first.gridDim = dim3(static_cast<unsigned>(last.first_block + last.blocks));
+    first.blockDim = dim3(Layout::kThreads);
+    first.dynamicSmemBytes = Layout::kBytes;
+    first.stream = stream;
+    error = cudaLaunchKernelEx(&first, fmha_decode_segments_sm90<Tag>, arguments);
+    if (error != cudaSuccess) {
+      return error;
+    }
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t second{};
+    second.gridDim = dim3(static_cast<unsigned>(last.batch) * last.heads.value, Tag::kRows / 8);
+    const bool half = is_half_empty(int64_t{last.seqlen_q} * last.group.value);
+    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.stream = stream;
+    second.attrs = &early;
+    second.numAttrs = 1;
+    return cudaLaunchKernelEx(&second, combine_segments_sm90<Chain>, arguments);
+  }
+};
+
+template <class Tag>
 struct TeamLauncher {
   using Layout = TeamLayout<Tag>;
   static constexpr bool kCounts = true;
@@ -122,12 +172,33 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
           .bf16 = Tag::kBf16,
           .modified = Tag::kModified,
           .twin = is_twin<Tag>(),
+          .segments = false,
           .rows = Tag::kRows,
           .cluster = cluster,
           .counts = Launcher::kCounts,
           .most_units = most_units,
           .resident = &Launcher::resident,
-          .launch = &Launcher::launch};
+          .launch = &Launcher::launch,
+          .launch_segments = nullptr};
+}
+
+template <class Tag>
+constexpr DecodeEntry segments_entry(const char* name) {
+  using Launcher = SegmentsLauncher<SegmentsKernel<Tag>>;
+  return {.name = name,
+          .head_dim = Tag::kHeadDim,
+          .value_dim = Tag::kValueDim,
+          .bf16 = Tag::kBf16,
+          .modified = Tag::kModified,
+          .twin = false,
+          .segments = true,
+          .rows = Tag::kRows,
+          .cluster = 1,
+          .counts = false,
+          .most_units = Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
+          .resident = &Launcher::resident,
+          .launch = nullptr,
+          .launch_segments = &Launcher::launch};
 }
 
 template <class Tag>

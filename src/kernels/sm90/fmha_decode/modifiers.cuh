@@ -14,24 +14,32 @@
 namespace tessera::sm90 {
 
 // Of one unit. What a row needs is found anew for each granule, because registers are few.
+template <bool kSegments>
 class ScoreModifiers {
  public:
   ScoreModifiers() = default;
   __device__ __forceinline__ ScoreModifiers(const DecodeArguments& args, const Unit& unit)
-      : batch_(unit.batch), kv_head_(unit.kv_head), first_row_(unit.first_row), keys_(unit.keys) {
+      : batch_(unit.batch),
+        kv_head_(unit.kv_head),
+        first_row_(unit.first_row),
+        keys_(unit.keys),
+        position_(unit.position) {
     const int64_t bits = args.mask.num_keys;
-    covered_ = args.mask.data == nullptr      ? unit.keys
-               : bits < 0 || bits > unit.keys ? 0
-                                              : unit.keys - static_cast<int>(bits);
+    const int length = kSegments ? unit.length : unit.keys;
+    covered_ = args.mask.data == nullptr ? length : bits < 0 || bits > length ? 0 : length - static_cast<int>(bits);
   }
 
   // R2 but for custom bits.
   template <int kRows>
   __device__ __forceinline__ VisibleKeys<kRows> visible(const DecodeArguments& args) const {
-    Unit unit{};
-    unit.first_row = first_row_;
-    unit.keys = keys_;
-    return {args, unit};
+    if constexpr (kSegments) {
+      return VisibleKeys<kRows>::of_segment(args, first_row_, position_, keys_);
+    } else {
+      Unit unit{};
+      unit.first_row = first_row_;
+      unit.keys = keys_;
+      return {args, unit};
+    }
   }
 
   // Whether custom bits cover any key before `end`.
@@ -40,7 +48,7 @@ class ScoreModifiers {
   // A row of the tile. It may be none of the problem's; then nothing is read for it.
   struct Row {
     float slope;
-    int position;
+    int position;  // where there are several segments, from that of the first token
     const uint8_t* bits;
   };
   __device__ __forceinline__ Row row(const DecodeArguments& args, int in_tile) const {
@@ -50,15 +58,15 @@ class ScoreModifiers {
     const int64_t head = kv_head_ * group + row - token * group;
     return {
         args.alibi_slopes != nullptr && token < args.seqlen_q ? args.alibi_slopes[head] : 0.0F,
-        keys_ - args.seqlen_q + token,
+        kSegments ? token : keys_ - args.seqlen_q + token,
         args.mask.data + batch_ * args.mask.stride_batch + head * args.mask.stride_head + token * args.mask.stride_row};
   }
 
   // ALiBi for natural scores of two rows and two keys, x[2 h + r] of row r and key + 8 h.
-  static __device__ __forceinline__ void add_slopes(const Row (&rows)[2], int key, float* x) {
+  __device__ __forceinline__ void add_slopes(const Row (&rows)[2], int key, float* x) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      x[i] = fma_rn(rows[i % 2].slope, static_cast<float>(key + 8 * (i / 2) - rows[i % 2].position), x[i]);
+      x[i] = fma_rn(rows[i % 2].slope, distance(key + 8 * (i / 2) - rows[i % 2].position), x[i]);
     }
   }
 
@@ -80,6 +88,14 @@ class ScoreModifiers {
   }
 
  private:
+  // float(j - p) of R1. Positions that are given may be far from all keys.
+  __device__ __forceinline__ float distance(int keys) const {
+    if constexpr (kSegments) {
+      return __ll2float_rn(int64_t{keys} - position_);
+    } else {
+      return static_cast<float>(keys);
+    }
+  }
   // All bits set, and no read, unless `wanted`.
   static __device__ __forceinline__ uint32_t load_byte(const uint8_t* from, bool wanted) {
     uint32_t byte = 0xff;
@@ -90,8 +106,9 @@ class ScoreModifiers {
   }
 
   int batch_, kv_head_, first_row_;
-  int keys_;     // of the sequence
-  int covered_;  // the first one with a custom bit
+  int keys_;      // of the sequence
+  int position_;  // of the first query token, where there are several segments
+  int covered_;   // the first one with a custom bit
 };
 
 __device__ __forceinline__ void store_half(uint32_t address, uint32_t value) {

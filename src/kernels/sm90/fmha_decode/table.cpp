@@ -17,13 +17,14 @@ bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
   if (entry.twin) {
     const int64_t half = entry.head_dim / 2;
     return p.q.dims == half && p.v.dims == half && p.k.heads % 2 == 0 && p.k.stride_head == half &&
-           p.v.stride_head == half && !has_modified_scores(p);
+           p.v.stride_head == half && !has_modified_scores(p) && !has_segments(p);
   }
   const int64_t largest = std::max(p.q.dims, p.v.dims);
   const bool dims = p.q.dims <= entry.head_dim && p.v.dims <= entry.value_dim &&
                     granule_keys(static_cast<int>(largest)) == granule_keys(entry.head_dim);
   const bool two_dims = entry.modified || entry.head_dim != entry.value_dim;
-  return dims && (two_dims || p.q.dims == p.v.dims) && (entry.modified || !has_modified_scores(p));
+  return dims && (two_dims || p.q.dims == p.v.dims) && (entry.modified || !has_modified_scores(p)) &&
+         entry.segments == has_segments(p);
 }
 
 const DecodeEntry* find_decode(const DecodeProblem& p) {

@@ -35,7 +35,29 @@ struct Unit {
   int first_chunk;    // and so are chunks before this one
   int chunk, chunks;  // of the sequence; one without keys has one chunk
   int first;          // number of the unit of the first chunk and this head; that of the next chunk is `heads` further
+  // Where there are several segments:
+  int position;  // of the first query token, and
+  int length;    // of the sequence, keys behind those that anybody sees included
 };
+
+// Keys [first, end) of `keys` that a token at `position` sees (R2, custom bits aside), if there are any between them;
+// where there are several segments.
+struct Sight {
+  int first, end;
+};
+__device__ __forceinline__ Sight sight_of(const DecodeArguments& args, int64_t position, int keys) {
+  int64_t first = 0;
+  int64_t end = keys;
+  if (args.compress_ratio > 0) {
+    const auto behind = static_cast<uint32_t>(max(int64_t{0}, position + 1));
+    end = min(end, int64_t{behind / static_cast<uint32_t>(args.compress_ratio)});
+  } else {
+    end = args.causal != 0 ? min(end, position + 1) : end;
+    end = args.window_right >= 0 ? min(end, position + 1 + args.window_right) : end;
+    first = args.window >= 0 ? max(first, position - args.window) : first;
+  }
+  return {static_cast<int>(min(first, int64_t{keys})), static_cast<int>(max(end, int64_t{0}))};
+}
 
 // Finds units in ascending order of their numbers. All 32 lanes of a warp call together.
 template <class Tag>
@@ -47,9 +69,15 @@ class UnitFinder {
 
   // Behind the last unit the batch is -1.
   __device__ __forceinline__ Unit find(int number) {
+    if constexpr (has_segments<Tag>()) {
+      // The block's n-th number, n = 0, 1, .., stands for its n-th one among the blocks of its segment.
+      number = static_cast<int>(blockIdx.x) - args_.first_block +
+               static_cast<int>(static_cast<uint32_t>(number) / gridDim.x) * args_.blocks;
+      base_batch_ = base_units_ = 0;  // counted again, because registers are few
+    }
     Unit unit{};
     unit.batch = -1;
-    if (args_.seqlens_k == nullptr) {
+    if (!is_ragged()) {
       const int batch = divide(number, args_.uniform_units);
       if (batch < args_.batch) {
         unit.batch = batch;
@@ -59,9 +87,9 @@ class UnitFinder {
     }
     const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
-    while (args_.seqlens_k != nullptr && base_batch_ < args_.batch) {
+    while (is_ragged() && base_batch_ < args_.batch) {
       const int keys = length(base_batch_ + lane);
-      const int units = base_batch_ + lane < args_.batch ? units_of(keys) : 0;
+      const int units = base_batch_ + lane < args_.batch ? units_of(base_batch_ + lane, keys) : 0;
       int end = units;  // inclusive sum
 #pragma unroll 1
       for (int step = 1; step < 32; step *= 2) {
@@ -93,9 +121,29 @@ class UnitFinder {
   }
 
  private:
+  __device__ __forceinline__ bool is_ragged() const {
+    return has_segments<Tag>() || args_.seqlens_k != nullptr;
+  }
   __device__ __forceinline__ int length(int b) const {
+    if constexpr (has_segments<Tag>()) {
+      if (args_.seqlens_k == nullptr || b < 0) {
+        return b < 0 ? 0 : args_.seqlen_k;
+      }
+    }
     const int keys = b < args_.batch ? args_.seqlens_k[b] : 0;
     return min(max(keys, 0), args_.seqlen_k);
+  }
+  // Keys of the sequence that anybody sees, where there are several segments: positions may be anything.
+  __device__ __forceinline__ void look(Unit& unit) const {
+    unit.length = length(unit.batch);
+    unit.position = unit.length - args_.seqlen_q;
+    if (args_.q_positions != nullptr && static_cast<uint32_t>(unit.batch) < static_cast<uint32_t>(args_.batch)) {
+      unit.position = args_.q_positions[unit.batch];
+    }
+    const int first = sight_of(args_, unit.position, unit.length).first;
+    const int end = sight_of(args_, int64_t{unit.position} + args_.seqlen_q - 1, unit.length).end;
+    unit.keys = first < end ? end : 0;
+    unit.seen = first < end ? first : 0;
   }
   static __device__ __forceinline__ int chunks_of(int keys) {
     return keys <= kChunk ? 1 : static_cast<int>(static_cast<uint32_t>(keys + kChunk - 1) / kChunk);
@@ -104,7 +152,14 @@ class UnitFinder {
   __device__ __forceinline__ int first_seen(int keys) const {
     return args_.window < 0 ? 0 : max(0, keys - args_.seqlen_q - args_.window);
   }
-  __device__ __forceinline__ int units_of(int keys) const {
+  // Units of sequence `batch`, which has `keys` keys.
+  __device__ __forceinline__ int units_of([[maybe_unused]] int batch, int keys) const {
+    if constexpr (has_segments<Tag>()) {
+      Unit unit{};
+      unit.batch = batch;
+      look(unit);
+      return (chunks_of(unit.keys) - unit.seen / kChunk) * heads();
+    }
     return (chunks_of(keys) - first_seen(keys) / kChunk) * heads();
   }
 
@@ -116,7 +171,11 @@ class UnitFinder {
   __device__ __forceinline__ void place(int inside, Unit& unit) const {
     const int row = divide(inside, args_.heads);
     unit.head = inside - row * heads();
-    unit.seen = first_seen(unit.keys);
+    if constexpr (has_segments<Tag>()) {
+      look(unit);
+    } else {
+      unit.seen = first_seen(unit.keys);
+    }
     unit.first_chunk = unit.seen / kChunk;
     unit.chunk = unit.first_chunk + row;
     unit.kv_head = divide(unit.head, args_.row_tiles);

@@ -32,6 +32,20 @@ class VisibleKeys {
     }
   }
 
+  // Where there are several segments: the first query token stands at `position`.
+  static __device__ __forceinline__ VisibleKeys of_segment(const DecodeArguments& args, int first_row, int position,
+                                                           int keys) {
+    VisibleKeys visible;
+#pragma unroll
+    for (int i = 0; i < kRows / 4; ++i) {
+      const int token = divide(first_row + 8 * (i / 2) + 2 * static_cast<int>(threadIdx.x % 4) + i % 2, args.group);
+      const Sight sight = sight_of(args, int64_t{position} + token, keys);
+      visible.first_[i] = sight.first;
+      visible.count_[i] = token < args.seqlen_q ? static_cast<uint32_t>(max(0, sight.end - sight.first)) : 0;
+    }
+    return visible;
+  }
+
   __device__ __forceinline__ bool sees(int i, int key) const {
     return static_cast<uint32_t>(key - first_[i]) < count_[i];
   }

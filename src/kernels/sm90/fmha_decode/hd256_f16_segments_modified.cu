@@ -1,0 +1,18 @@
+// Decode kernels for head dim 256, f16, for several segments with modified scores.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "kernels/sm90/fmha_decode/table.h"
+
+namespace tessera::sm90 {
+
+std::span<const DecodeEntry> decode_hd256_f16_segments_modified() {
+  static constexpr DecodeEntry kEntries[] = {
+      segments_entry<ModifiedDecodeKernel<256, false, 8, 1>>("sm90_fmha_decode_hd256_f16_r8_segments_modified_single"),
+      segments_entry<ModifiedDecodeKernel<256, false, 8, 2>>("sm90_fmha_decode_hd256_f16_r8_segments_modified_pair"),
+      segments_entry<ModifiedDecodeKernel<256, false, 16, 1>>(
+          "sm90_fmha_decode_hd256_f16_r16_segments_modified_single"),
+      segments_entry<ModifiedDecodeKernel<256, false, 16, 2>>("sm90_fmha_decode_hd256_f16_r16_segments_modified_pair"),
+  };
+  return kEntries;
+}
+
+}  // namespace tessera::sm90
