@@ -8,6 +8,8 @@
 
 #include "cuda/decode.h"
 #include "fmha/draw.h"
+#include "kernels/sm90/fmha_decode/decode.h"
+#include "registry/sm90_decode_rows.h"
 
 namespace tessera::test {
 namespace {
@@ -117,6 +119,42 @@ TEST_P(CudaDecode, SegmentsEqualTheOracle) {
     expect_oracle_bytes_of(draw_decode(71000 + static_cast<uint64_t>(group) * kProblems + i, dtype, true));
   }
 }
+
+class CudaDecodeTwin : public CudaTest, public testing::WithParamInterface<tessera_dtype> {};
+
+// Head dim 64 and many sequences: a block then takes two K/V heads at a time.
+TEST_P(CudaDecodeTwin, TwoHeadsAtATimeEqualTheOracle) {
+  for (const int32_t group : {1, 3, 4}) {
+    for (const int32_t page_size : {0, 1, 48}) {
+      FmhaSpec spec = decode_spec(GetParam(), 1, 1, group);
+      spec.head_dim_qk = spec.head_dim_v = 64;
+      spec.heads_kv = 4;
+      spec.heads_q = 4 * group;
+      spec.q_lengths.assign(40, 1);
+      spec.seed = static_cast<uint64_t>(group);
+      SegmentSpec& s = spec.segments[0];
+      s.lengths.assign(40, 0);
+      for (size_t b = 0; b < s.lengths.size(); ++b) s.lengths[b] = static_cast<int64_t>(b * 37 % 300);
+      s.lengths[7] = 2200;
+      s.poison_masked = true;
+      if (page_size > 0) {
+        s.layout = KvLayout::kPaged;
+        s.page_size = page_size;
+      }
+      if (group == 3) s.window_left = 170;
+      for (int32_t h = 0; group == 4 && h < spec.heads_q; ++h) spec.sinks.push_back(0.25F * static_cast<float>(h));
+      const FmhaProblem problem(spec);
+      const DeviceProblem device(problem);
+      Sm90DecodeProblem segments(device.params);
+      const sm90::DecodeEntry* entry = sm90::find_decode(segments.first());
+      ASSERT_NE(entry, nullptr);
+      ASSERT_TRUE(entry->twin) << entry->name;
+      expect_oracle_bytes_of(spec);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, CudaDecodeTwin, testing::Values(TESSERA_F16, TESSERA_BF16), dtype_name);
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CudaDecode,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
