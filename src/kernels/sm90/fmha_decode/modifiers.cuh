@@ -43,9 +43,7 @@ class ScoreModifiers {
   }
 
   // Whether custom bits cover any key before `end`.
-  __device__ __forceinline__ bool covers(int end) const {
-    return end > covered_;
-  }
+  __device__ __forceinline__ bool covers(int end) const { return end > covered_; }
 
   // A row of the tile. It may be none of the problem's; then nothing is read for it.
   struct Row {
