@@ -11,6 +11,7 @@ void add_gate(CLI::App& app, int* exit_code) {
   add_gate_identity(*gate, exit_code);
   add_gate_invariance(*gate, exit_code);
   add_gate_tolerance(*gate, exit_code);
+  add_gate_perf(*gate, exit_code);
 }
 
 }  // namespace tessera::cli

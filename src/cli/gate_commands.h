@@ -12,6 +12,7 @@ namespace tessera::cli {
 
 void add_gate_identity(CLI::App& gate, int* exit_code);
 void add_gate_invariance(CLI::App& gate, int* exit_code);
+void add_gate_perf(CLI::App& gate, int* exit_code);
 void add_gate_tolerance(CLI::App& gate, int* exit_code);
 
 // What every gate's JSON begins with; `tessera lab` and other programs read these keys.

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
+#include "cli/gate_kernels.h"
 #include "cli/gate_model.h"
 #include "gate/identity.h"
 
@@ -18,6 +19,7 @@ constexpr const char* kGate = "identity";
 
 struct IdentityCommand {
   GateModelOptions model;
+  KernelOptions kernels;
   bool write = false;
 };
 
@@ -125,7 +127,16 @@ void add_gate_identity(CLI::App& gate, int* exit_code) {
   CLI::App* command = gate.add_subcommand("identity", "Greedy tokens and raw logits must have the record's bits");
   o->model.add_to(*command);
   command->add_flag("--write", o->write, "make the record instead of checking it");
-  command->callback([o, exit_code] { *exit_code = o->write ? write(*o) : check(*o); });
+  o->kernels.add_to(*command, true);
+  command->callback([o, exit_code] {
+    if (o->model.model.model.empty()) {
+      *exit_code = run_kernel_gate(kGate, o->kernels, o->model.model.json);
+    } else if (const Status s = o->model.check(); !s.ok()) {
+      *exit_code = gate_error(kGate, s, o->model.model.json);
+    } else {
+      *exit_code = o->write ? write(*o) : check(*o);
+    }
+  });
 }
 
 }  // namespace tessera::cli

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
+#include "cli/gate_kernels.h"
 #include "cli/model_options.h"
 #include "cli/option_checks.h"
 #include "gate/invariance.h"
@@ -26,6 +27,7 @@ constexpr const char* kText =
 
 struct GateOptions {
   ModelOptions model;
+  KernelOptions kernels;
   InvarianceOptions gate;
   std::string text_file;
 };
@@ -150,7 +152,11 @@ void add_gate_invariance(CLI::App& gate, int* exit_code) {
   command->add_option("--text-file", o->text_file, "text to evaluate instead of the built-in one");
   command->add_flag("--negative-control", o->gate.negative_control,
                     "flip one bit of the cache in every schedule: the gate must then fail");
-  command->callback([o, exit_code] { *exit_code = run(*o); });
+  command->get_option("--model")->required(false);
+  o->kernels.add_to(*command, false);
+  command->callback([o, exit_code] {
+    *exit_code = o->model.model.empty() ? run_kernel_gate("invariance", o->kernels, o->model.json) : run(*o);
+  });
 }
 
 }  // namespace tessera::cli

@@ -9,12 +9,19 @@ namespace tessera::cli {
 
 void GateModelOptions::add_to(CLI::App& command) {
   model.add_to(command);
-  command.add_option("--record", record, "file with the record to compare with, or to write")->required();
+  command.get_option("--model")->required(false);
+  command.add_option("--record", record, "with a model: file with the record to compare with, or to write");
   command.add_option("--prompts", prompts_file,
                      "with --write: JSON array of at least 8 texts instead of the built-in ones");
   command.add_option("--with", with,
                      "how to run: kernel=NAME,gemm=NAME,threads=N,library=PATH (attention of another build), any of "
                      "them");
+}
+
+Status GateModelOptions::check() const {
+  return record.empty()
+             ? Status(Code::kInvalidArgument, "record: got none; allowed --record FILE, with --write to make it")
+             : Status();
 }
 
 Status GateModel::load() {

@@ -22,6 +22,7 @@ struct GateModelOptions {
   std::string with;  // Configuration
 
   void add_to(CLI::App& command);
+  Status check() const;  // a record must be named
 };
 
 class GateModel {

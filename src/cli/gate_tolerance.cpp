@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
+#include "cli/gate_kernels.h"
 #include "cli/gate_model.h"
 
 namespace tessera::cli {
@@ -18,6 +19,7 @@ constexpr const char* kGate = "tolerance";
 
 struct ToleranceCommand {
   GateModelOptions model;
+  KernelOptions kernels;
   bool write = false;
 };
 
@@ -157,7 +159,16 @@ void add_gate_tolerance(CLI::App& gate, int* exit_code) {
       gate.add_subcommand("tolerance", "For changes of the order of sums: rounding, or a fault? Limits from controls");
   o->model.add_to(*command);
   command->add_flag("--write", o->write, "make the record, FILE and FILE.rows (all logits), instead of checking it");
-  command->callback([o, exit_code] { *exit_code = o->write ? write(*o) : check(*o); });
+  o->kernels.add_to(*command, true);
+  command->callback([o, exit_code] {
+    if (o->model.model.model.empty()) {
+      *exit_code = run_kernel_gate(kGate, o->kernels, o->model.model.json);
+    } else if (const Status s = o->model.check(); !s.ok()) {
+      *exit_code = gate_error(kGate, s, o->model.model.json);
+    } else {
+      *exit_code = o->write ? write(*o) : check(*o);
+    }
+  });
 }
 
 }  // namespace tessera::cli
