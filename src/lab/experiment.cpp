@@ -302,6 +302,9 @@ Status read_report(const Json& report, GateRun* run) {
       return bad_report("\"metrics\" that is no object", "{name: number}");
     }
     for (const auto& [name, value] : report["metrics"].items()) {
+      if (value.is_null()) {  // how JSON writes what is no number, NaN for example
+        continue;
+      }
       if (!is_number(value)) {
         return bad_report(fmt::format("metric '{}' that is no number", tame(name, 60, false)), "{name: number}");
       }

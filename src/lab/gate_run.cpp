@@ -47,6 +47,9 @@ std::string find_problem(const CommandResult& result, GateRun* run) {
     return fmt::format("verdict '{}' with exit code {}, which says '{}'", tame(named, 60, false), result.exit_code,
                        verdict_name(said));
   }
+  if (report.contains("wrote") && report["wrote"] == true) {
+    return "it wrote its reference instead of comparing with it; take --write out of the command";
+  }
   if (said == Verdict::kPass && run->gate == kTolerance && !report.contains("flips")) {
     return "a pass without \"flips\"; allowed is an array, empty if nothing flipped";
   }

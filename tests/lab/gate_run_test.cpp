@@ -54,7 +54,8 @@ TEST(GateRun, WhatIsNotClearlyAVerdictIsAnError) {
       {0, R"({"gate":"identity","verdict":true,"summary":"x"})"},
       {0, R"({"gate":"identity","verdict":"fail","verdict":"pass","summary":"x"})"},
       {0, R"({"gate":"identity","verdict":"pass","summary":"x","metrics":{"a":"b"}})"},
-      {0, R"({"gate":"identity","verdict":"pass","summary":"x","metrics":[1]})"}};
+      {0, R"({"gate":"identity","verdict":"pass","summary":"x","metrics":[1]})"},
+      {0, R"({"gate":"identity","verdict":"pass","summary":"wrote record.json","wrote":true})"}};
   for (const auto& [code, output] : cases) {
     const GateRun run = identity(code, output);
     EXPECT_EQ(run.verdict, Verdict::kError) << code << " " << output;
