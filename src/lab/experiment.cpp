@@ -34,13 +34,16 @@ bool is_number(const Json& j) {
   return j.is_number() && std::isfinite(j.get<double>());
 }
 
-// A token is a number to some gates and a text to others.
+// A token as a gate writes it: a number, a text, or {token, text}.
 std::string token_text(const Json& flip, const char* key) {
-  if (!flip.contains(key)) {
-    return "";
+  const Json token = flip.value(key, Json());
+  const auto plain = [](const Json& j) {
+    return j.is_null() ? "" : tame(j.is_string() ? j.get<std::string>() : compact_json(j), 200, false);
+  };
+  if (token.is_object() && token.contains("token") && token.contains("text")) {
+    return fmt::format("{} '{}'", plain(token["token"]), plain(token["text"]));
   }
-  const Json& token = flip[key];
-  return tame(token.is_string() ? token.get<std::string>() : compact_json(token), 200, false);
+  return plain(token);
 }
 
 Status read_flips(const Json& flips, GateRun* run) {

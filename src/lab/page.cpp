@@ -61,8 +61,7 @@ details summary { cursor: pointer; color: var(--link); margin: .4rem 0; }
 .list .line { display: flex; flex-wrap: wrap; gap: .3rem .6rem; align-items: baseline; } .list a { font-weight: 600; }
 .list .gain { margin-left: auto; font-weight: 600; font-variant-numeric: tabular-nums; }
 .plot { display: block; overflow: visible; } .plot text { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: var(--muted); }
-.plot text.name { font-size: 13px; fill: var(--ink);
-  stroke: var(--paper); stroke-width: 6px; paint-order: stroke; stroke-linejoin: round; } .plot .grid { stroke: var(--line); } .plot .zero { stroke: var(--muted); }
+.plot text.name { font-size: 13px; fill: var(--ink); } .plot .grid { stroke: var(--line); } .plot .zero { stroke: var(--muted); }
 .plot .expected { stroke: var(--muted); stroke-dasharray: 4 3; } .plot .band { fill: var(--band); } .plot .pair { stroke: var(--line); stroke-width: 1.5; }
 line.mark-good { stroke: var(--good); stroke-width: 2.5; } line.mark-bad { stroke: var(--bad); stroke-width: 2.5; }
 line.mark-even { stroke: var(--even); stroke-width: 2.5; }

@@ -125,18 +125,16 @@ std::string ratio_plot(const std::vector<RatioRow>& rows, std::optional<double> 
 
   std::string svg = open_svg(height, "Speed of the candidate against the base, in percent, with its interval");
   for (const double tick : x.ticks(4)) {
-    svg += line(std::fabs(tick) < 1e-9 ? "zero" : "grid", x.at(tick), kTop - 6, x.at(tick), bottom);
-    const double at = std::clamp(x.at(tick), 5.0, 95.0);
-    svg += label("tick", "middle", at, bottom + 16,
+    const double size = std::fabs(tick) < 1e-9 ? 0 : std::fabs(tick);
+    svg += label("tick", "middle", std::clamp(x.at(tick), 5.0, 95.0), bottom + 16,
                  fmt::format("{}{} %",
-                             tick > 1e-9    ? "+"
-                             : tick < -1e-9 ? "\u2212"
-                                            : "",
-                             format_number(std::fabs(tick) < 1e-9 ? 0 : std::fabs(tick))));
+                             size == 0  ? ""
+                             : tick > 0 ? "+"
+                                        : "\u2212",
+                             format_number(size)));
   }
   if (expected_percent) {
     const double at = x.at(*expected_percent);
-    svg += line("expected", at, kTop - 6, at, bottom);
     svg += label("tick",
                  at > 70   ? "end"
                  : at < 30 ? "start"
@@ -152,6 +150,12 @@ std::string ratio_plot(const std::vector<RatioRow>& rows, std::optional<double> 
     const double middle = y + 32;
     svg += fmt::format("<rect class=\"band\" x=\"{:.2f}%\" y=\"{:.1f}\" width=\"{:.2f}%\" height=\"20\"/>\n",
                        x.at(-floor), middle - 10, x.at(floor) - x.at(-floor));
+    for (const double tick : x.ticks(4)) {  // beside the row's words, not through them
+      svg += line(std::fabs(tick) < 1e-9 ? "zero" : "grid", x.at(tick), middle - 13, x.at(tick), middle + 13);
+    }
+    if (expected_percent) {
+      svg += line("expected", x.at(*expected_percent), middle - 13, x.at(*expected_percent), middle + 13);
+    }
     svg += label("name", "start", 0, y + 14, fmt::format("{}: {}", row.label, gain_interval_text(t)));
     svg += line(mark, x.at((t.low - 1) * 100), middle, x.at((t.high - 1) * 100), middle);
     svg += circle(mark, x.at((t.ratio - 1) * 100), middle, 5);

@@ -11,6 +11,7 @@ namespace tessera::lab {
 namespace {
 
 constexpr size_t kMostFlipRows = 100;
+constexpr size_t kMostReportText = 20000;
 
 std::string navigation(const Neighbours& n) {
   const auto link = [](const std::string& name, const char* words) {
@@ -43,8 +44,8 @@ std::string minute(const std::string& at) {
 }
 
 std::optional<double> knife_edge_limit(const GateRun& run) {
-  const auto tau = run.metrics.find("tau");
-  return tau == run.metrics.end() ? std::nullopt : std::optional<double>(tau->second);
+  const auto limit = run.metrics.find("knife_edge");
+  return limit == run.metrics.end() ? std::nullopt : std::optional<double>(limit->second);
 }
 
 std::string flip_table(const std::vector<Flip>& flips) {
@@ -91,6 +92,10 @@ std::string gate_block(const GateRun& run, bool allowed) {
   if (run.verdict == Verdict::kError && !run.stderr_tail.empty()) {
     out += fmt::format("<details><summary>What it wrote to stderr</summary><pre>{}</pre></details>\n",
                        html_escape(run.stderr_tail));
+  }
+  if (!run.report.is_null()) {
+    out += fmt::format("<details><summary>All that it said</summary><pre>{}</pre></details>\n",
+                       html_escape(tame(pretty_json(run.report), kMostReportText, true)));
   }
   return out + "</div>\n";
 }

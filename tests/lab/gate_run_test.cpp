@@ -113,6 +113,11 @@ TEST(GateRun, APassOfToleranceNeedsItsFlips) {
   EXPECT_EQ(run.flips[0].token_a, "262");
   EXPECT_EQ(run.flips[0].token_b, " the");
   EXPECT_EQ(run.flips[0].kind, "knife-edge");
+  const GateRun named =
+      judge(kTolerance, "gate", ended(1, R"({"gate":"tolerance","verdict":"fail","summary":"x","flips":[
+      {"position":19,"token_a":{"token":262,"text":" the"},"margin":0.01,"class":"kernel drift"}]})"));
+  EXPECT_EQ(named.flips.at(0).token_a, "262 ' the'");
+  EXPECT_EQ(named.flips.at(0).token_b, "");
   for (const char* const broken : {R"({"gate":"tolerance","verdict":"pass","summary":"x"})",
                                    R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":3})",
                                    R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":[{"position":1}]})"}) {
