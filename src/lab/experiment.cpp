@@ -38,7 +38,7 @@ bool is_number(const Json& j) {
 std::string token_text(const Json& flip, const char* key) {
   const Json token = flip.value(key, Json());
   const auto plain = [](const Json& j) {
-    return j.is_null() ? "" : tame(j.is_string() ? j.get<std::string>() : compact_json(j), 200, false);
+    return j.is_null() ? "" : tame(j.is_string() ? j.get<std::string>() : compact_json(j), 60, false);
   };
   if (token.is_object() && token.contains("token") && token.contains("text")) {
     return fmt::format("{} '{}'", plain(token["token"]), plain(token["text"]));

@@ -238,7 +238,7 @@ Result<Experiment> Lab::verify_revert(const std::string& id, double band, const 
       const bool inside = t->low >= 1 - check.band && t->high <= 1 + check.band;
       const bool outside = t->low > 1 + check.band || t->high < 1 - check.band;
       check.verdict = inside ? Verdict::kPass : outside ? Verdict::kFail : Verdict::kInconclusive;
-      check.reason = fmt::format("same logits; speed ratio {:.4f}, interval {:.4f} to {:.4f}, {} {:.4f} to {:.4f}",
+      check.reason = fmt::format("identity passed; speed ratio {:.4f}, interval {:.4f} to {:.4f}, {} {:.4f} to {:.4f}",
                                  t->ratio, t->low, t->high,
                                  inside    ? "inside the band"
                                  : outside ? "outside the band"

@@ -52,7 +52,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 .metrics dt { color: var(--muted); } .metrics dd { margin: 0; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--muted); font-weight: 600; } th, td { overflow-wrap: normal; min-width: 4rem; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+th { color: var(--muted); font-weight: 600; } th, td { white-space: nowrap; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 figure { margin: .8rem 0; } figcaption { color: var(--muted); font-size: .88rem; margin-top: .3rem; }
 details summary { cursor: pointer; color: var(--link); margin: .4rem 0; }
 .damage { border: 2px solid var(--bad); background: var(--bad-paper); border-radius: 8px; padding: .6rem 1rem; margin: 1rem 0; }

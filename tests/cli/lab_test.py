@@ -4,6 +4,8 @@
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +240,40 @@ class LabCommands(unittest.TestCase):
             self.assertEqual(process.returncode, GOOD, errors)
         index = json.loads(self.good("index", "--json"))
         self.assertEqual([entry["number"] for entry in index["experiments"]], [1, 2, 3, 4, 5, 6])
+
+    def walk_through(self):
+        """The shell lines of docs/lab.md up to its reference part, in a folder with a copy of the examples."""
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        shutil.copytree(os.path.join(source, "examples", "lab"), os.path.join(self.root, "examples", "lab"))
+        with open(os.path.join(source, "docs", "lab.md"), encoding="utf-8") as file:
+            guide = file.read().split("## Commands")[0]
+        return "".join(re.findall(r"```\n(.*?)```", guide, re.DOTALL))
+
+    def shell(self, lines):
+        path = os.path.dirname(self.tessera) + os.pathsep + os.environ["PATH"]
+        return subprocess.run(["bash", "-e", "-c", lines], cwd=self.root, env=dict(os.environ, PATH=path), capture_output=True, text=True,
+                              timeout=300, check=False)
+
+    def test_the_walk_through_of_the_documentation(self):
+        lines = self.walk_through()
+        # The gates' timing is taken out, because a busy machine may call anything noisy: base.py is slower, others are equal.
+        self.write("examples/lab/perf.py", "import json, sys\nfast = sys.argv[1] == 'base.py'\nratio = 1.5 if fast else 1.001\nprint(json.dumps("
+                   "dict(gate='perf', verdict='pass' if fast else 'fail', summary='x', ratio=ratio, interval=[ratio - 0.01, ratio + 0.01],"
+                   " noise_floor=0.01)))\nsys.exit(0 if fast else 1)\n")
+        fails = re.sub(r"(tessera lab attempt (?:1 --change .Counter and|2 ).*)", r"! \1", lines)  # the two attempts that are meant to fail
+        self.assertEqual(fails.count("! tessera"), 2)
+        done = self.shell(fails)
+        self.assertEqual(done.returncode, GOOD, done.stdout + done.stderr)
+        index = json.loads(self.good("index", "--json", "--lab", "words-lab/lab"))
+        self.assertEqual([entry["state"] for entry in index["experiments"]], ["landed", "reverted"])
+        self.assertEqual(index["experiments"][1]["revert"], "revert verified")
+
+    def test_the_example_of_a_perf_gate_gives_a_verdict(self):
+        lines = self.walk_through().splitlines()[:4]  # up to init
+        lines.insert(1, "sed -i 's/^PAIRS = .*/PAIRS = 2/' perf.py")
+        lines.append("tessera lab new x --class bit-neutral --expect 1 --hypothesis h && tessera lab attempt 1 --change x --json")
+        done = self.shell("\n".join(lines))
+        self.assertIn(done.returncode, (GOOD, CHECK_FAILED, INCONCLUSIVE), done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
