@@ -203,11 +203,11 @@ int Experiment::attempts_used() const {
   return static_cast<int>(std::count_if(attempts.begin(), attempts.end(), [](const Attempt& a) { return a.counts(); }));
 }
 
-bool Experiment::gates_have_spoken() const {
-  return attempts_used() > 0 || std::any_of(attempts.begin(), attempts.end(), [](const Attempt& a) {
-           return std::any_of(a.runs.begin(), a.runs.end(),
-                              [](const GateRun& r) { return r.verdict != Verdict::kError; });
-         });
+bool Experiment::has_spoken(const std::string& gate) const {
+  return std::any_of(attempts.begin(), attempts.end(), [&](const Attempt& a) {
+    return std::any_of(a.runs.begin(), a.runs.end(),
+                       [&](const GateRun& r) { return r.gate == gate && r.verdict != Verdict::kError; });
+  });
 }
 
 std::string Experiment::state() const {

@@ -133,7 +133,7 @@ struct Experiment {
 
   int attempts_used() const;
   bool order_changing() const { return change_class == kOrderChanging; }
-  bool gates_have_spoken() const;  // a gate gave a verdict: from here on the gates are fixed
+  bool has_spoken(const std::string& gate) const;  // it gave a verdict: from here on it is fixed
   // "open", "running", "landed", "reverted"
   std::string state() const;
   // The last timing of the attempts; null if none was taken.

@@ -28,8 +28,9 @@ constexpr std::string_view kGateNames[] = {kIdentity, kTolerance, kPerf};
 
 Status check_gates(std::map<std::string, std::string>* gates) {
   for (auto& [gate, command] : *gates) {
+    const std::string_view wanted = gate;
     if (std::none_of(std::begin(kGateNames), std::end(kGateNames),
-                     [&](std::string_view name) { return gate == name; })) {
+                     [&](std::string_view name) { return wanted == name; })) {
       return {
           Code::kInvalidArgument,
           fmt::format("gates: got '{}'; allowed are identity, tolerance and perf; correct it", tame(gate, 60, false))};
@@ -56,7 +57,8 @@ Status check_paths(std::vector<std::string>* paths, const char* what) {
 
 Status check_notes(std::map<std::string, std::string>* notes) {
   for (auto& [section, text] : *notes) {
-    if (std::none_of(std::begin(kSections), std::end(kSections), [&](const Section& s) { return section == s.key; })) {
+    const std::string_view wanted = section;
+    if (std::none_of(std::begin(kSections), std::end(kSections), [&](const Section& s) { return wanted == s.key; })) {
       return {Code::kInvalidArgument,
               fmt::format("section: got '{}'; allowed are background, design, pitfalls, lessons and retry; choose one",
                           tame(section, 60, false))};
@@ -394,11 +396,13 @@ Result<Experiment> Lab::change_gates(const std::string& id, const std::map<std::
   if (!e.value().decision.empty()) {
     return not_open(e.value());
   }
-  if (e.value().gates_have_spoken()) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("gates of {}: got a change after one of them gave a verdict; allowed is "
-                              "a change before; open a new experiment with the other gates",
-                              name.value()));
+  for (const auto& [gate, command] : checked) {
+    if (e.value().has_spoken(gate)) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("gate {} of {}: got a change after it gave a verdict; allowed is a "
+                                "change before; open a new experiment with the other gate",
+                                gate, name.value()));
+    }
   }
   std::map<std::string, std::string> all = e.value().gates;
   for (const auto& [gate, command] : checked) {

@@ -5,7 +5,8 @@
 //   index.json, .md, .html   all experiments
 //
 // Rules: correctness before timing (identity, then tolerance where the order of sums changes, then perf); two attempts
-// for an idea; an attempt is on disk before its first gate starts; the gates are fixed once one of them has spoken.
+// for an idea; an attempt is on disk before its first gate starts; a gate is fixed once it gave a
+// verdict.
 // Every change is appended to the record under a lock and written whole or not at all.
 #pragma once
 

@@ -1,5 +1,7 @@
 // Reports are drawn from the records, all at once, so that neighbours link to one another.
 #include <algorithm>
+#include <system_error>
+#include <vector>
 
 #include "lab/lab.h"
 #include "lab/lab_folder.h"
@@ -14,6 +16,21 @@ constexpr size_t kMostReportBytes = size_t{256} << 20;
 Status update_file(const std::filesystem::path& path, const std::string& text) {
   const Result<std::string> old = read_file(path, kMostReportBytes);
   return old.ok() && old.value() == text ? Status{} : write_file_atomically(path, text);
+}
+
+// Temporary files of writers that were killed. Who holds the lab's lock is the only writer, so none is in use.
+void remove_leftovers(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') && name.ends_with(".tmp")) {
+      found.push_back(entry.path());
+    }
+  }
+  for (const std::filesystem::path& path : found) {
+    std::filesystem::remove(path, error);
+  }
 }
 
 bool is_damaged(const Census& census, const std::string& name) {
@@ -37,6 +54,7 @@ Result<Census> Lab::draw_all() const {
 }
 
 Result<Census> Lab::draw_locked() const {
+  remove_leftovers(folder_);
   Result<Census> drawn = census();
   TESSERA_RETURN_IF_ERROR(drawn.status());
   const std::vector<Experiment>& all = drawn.value().experiments;

@@ -89,11 +89,27 @@ TEST_F(LabAttempt, WhatTheEnvironmentStoppedDoesNotCount) {
   set_script(kIdentity, "/no/such/program");
   EXPECT_EQ(attempt(name).outcome, Outcome::kVoid);
   EXPECT_EQ(lab().load(name).value().attempts_used(), 0);
-  EXPECT_TRUE(lab().change_gates(name, {{kIdentity, "sh ./other.sh"}}).ok());
-  std::filesystem::copy(root() / "tolerance.sh", root() / "other.sh");
-  EXPECT_EQ(attempt(name).outcome, Outcome::kError);  // the JSON of another gate
-  EXPECT_EQ(lab().load(name).value().attempts_used(), 1);
+  set_gate(kIdentity, Verdict::kPass);
+  EXPECT_EQ(attempt(name).outcome, Outcome::kPassed);
+}
+
+TEST_F(LabAttempt, AGateIsFixedOnceItGaveAVerdict) {
+  const std::string name = open();
+  set_script(kPerf, "/no/such/program");
+  EXPECT_EQ(attempt(name).outcome, Outcome::kVoid);
   EXPECT_NE(refusal(lab().change_gates(name, {{kIdentity, "true"}})).find("verdict"), std::string::npos);
+  EXPECT_NE(refusal(lab().change_gates(name, {{"speed", "true"}})).find("speed"), std::string::npos);
+  set_perf(1.0, 0.99, 1.01);
+  std::filesystem::rename(root() / "perf.sh", root() / "other.sh");
+  ASSERT_TRUE(lab().change_gates(name, {{kPerf, "sh ./other.sh"}}).ok());
+  EXPECT_EQ(attempt(name).outcome, Outcome::kFailed);
+  EXPECT_FALSE(lab().change_gates(name, {{kPerf, "true"}}).ok());
+}
+
+TEST_F(LabAttempt, TheJsonOfAnotherGateIsNoVerdict) {
+  std::filesystem::copy(root() / "tolerance.sh", root() / "identity.sh",
+                        std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(attempt(open()).outcome, Outcome::kError);
 }
 
 TEST_F(LabAttempt, AnErrorOfTheEnvironmentAfterATimingCounts) {

@@ -98,6 +98,10 @@ TEST_F(LabCrash, ARecordIsNeverHalf) {
     notes = e.value().notes.size();
   }
   EXPECT_GT(notes, 0U);
+  ASSERT_TRUE(lab().draw_all().ok());
+  for (const auto& entry : std::filesystem::directory_iterator(folder())) {
+    EXPECT_NE(entry.path().extension(), ".tmp");
+  }
 }
 
 TEST_F(LabCrash, ProcessesThatOpenAtOnceGetNumbersOfTheirOwn) {
