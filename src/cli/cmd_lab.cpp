@@ -112,7 +112,7 @@ nlohmann::json to_json(const Experiment& e) {
                    {"change_class", e.change_class},
                    {"attempts_used", e.attempts_used()},
                    {"attempts_left", std::max(0, lab::kMostAttempts - e.attempts_used())},
-                   {"head", e.head}};
+                   {"head", e.head()}};
   j["attempts"] = nlohmann::json::array();
   for (const lab::Attempt& a : e.attempts) {
     nlohmann::json runs = nlohmann::json::array();

@@ -240,14 +240,13 @@ std::string Experiment::section(const std::string& key) const {
 Result<Experiment> experiment_of(const Record& record, const std::string& name, const std::string& what) {
   Experiment e;
   e.name = name;
-  e.first_digest = record.first().at("digest").get<std::string>();
-  e.head = record.head();
   size_t at = 0;
   std::string got;
   try {
     e.previous_digest = record.first().at("previous").get<std::string>();
     for (const Json& event : record.events) {
       ++at;
+      e.digests.push_back(event.at("digest").get<std::string>());
       if (!apply(event, &e)) {
         got = "an event that does not belong there";
         break;

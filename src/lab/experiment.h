@@ -127,9 +127,11 @@ struct Experiment {
   std::string because;
   std::string closed;
   std::vector<RevertCheck> revert_checks;
-  std::string first_digest;
-  std::string previous_digest;
-  std::string head;
+  std::string previous_digest;       // of the first event: the first digest of the experiment before
+  std::vector<std::string> digests;  // of its events
+
+  const std::string& first_digest() const { return digests.front(); }
+  const std::string& head() const { return digests.back(); }
 
   int attempts_used() const;
   bool order_changing() const { return change_class == kOrderChanging; }

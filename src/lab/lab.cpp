@@ -165,6 +165,45 @@ Status check_complete(const Settings& settings, const std::string& change_class)
   return {};
 }
 
+// What index.json remembers of a record: the digest of its last event at that time.
+struct Known {
+  std::string name;
+  std::string head;
+};
+
+// Empty without an index, or with one that says nothing: it is drawn from the records, and may be deleted.
+std::vector<Known> known_heads(const std::filesystem::path& path) {
+  std::vector<Known> known;
+  const Result<std::string> text = read_file(path, kMostRecordBytes);
+  const Result<Json> index = text.ok() ? parse_json(text.value(), kIndexFile) : Result<Json>(text.status());
+  try {
+    for (const Json& entry : index.ok() ? index.value().at("experiments") : Json::array()) {
+      known.push_back({entry.at("name").get<std::string>(), entry.at("head").get<std::string>()});
+    }
+  } catch (const Json::exception&) {
+    known.clear();
+  }
+  return known;
+}
+
+// Events that were cut off at the end, and a last record that was deleted, leave a chain that is sound in itself.
+void compare_with_index(const std::vector<Known>& known, Census* census) {
+  for (const Known& k : known) {
+    const auto e = std::find_if(census->experiments.begin(), census->experiments.end(),
+                                [&](const Experiment& other) { return other.name == k.name; });
+    const auto already = std::find_if(census->damages.begin(), census->damages.end(),
+                                      [&](const Damage& d) { return k.name.starts_with(d.file); });
+    if (already != census->damages.end()) {
+      continue;
+    }
+    if (e == census->experiments.end()) {
+      census->damages.push_back({k.name, fmt::format("{} knows it, and its record is not there", kIndexFile)});
+    } else if (std::find(e->digests.begin(), e->digests.end(), k.head) == e->digests.end()) {
+      census->damages.push_back({k.name, fmt::format("{} knows events that the record does not have", kIndexFile)});
+    }
+  }
+}
+
 Status not_open(const Experiment& e) {
   return {Code::kInvalidArgument,
           fmt::format("experiment {}: got one that is closed as {}; allowed is an open one; open a "
@@ -461,6 +500,8 @@ Result<Experiment> Lab::close(const std::string& id, const Close& close) const {
 }
 
 Result<Census> Lab::census() const {
+  // Before the records: the index is drawn after them, so what it knows must be in them.
+  const std::vector<Known> known = known_heads(folder_ / kIndexFile);
   Result<std::vector<std::string>> names = experiment_names(folder_);
   TESSERA_RETURN_IF_ERROR(names.status());
   Census census;
@@ -488,9 +529,10 @@ Result<Census> Lab::census() const {
     } else if (!last_digest.empty() && e.value().previous_digest != last_digest) {
       census.damages.push_back({name, "it does not follow the record before it: one of the two was exchanged"});
     }
-    last_digest = e.value().first_digest;
+    last_digest = e.value().first_digest();
     census.experiments.push_back(std::move(e).value());
   }
+  compare_with_index(known, &census);
   return census;
 }
 

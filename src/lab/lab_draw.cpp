@@ -74,7 +74,9 @@ Result<Census> Lab::draw_locked() const {
   }
   TESSERA_RETURN_IF_ERROR(update_file(folder_ / "index.html", index_html(drawn.value())));
   TESSERA_RETURN_IF_ERROR(update_file(folder_ / "index.md", index_markdown(drawn.value())));
-  TESSERA_RETURN_IF_ERROR(update_file(folder_ / "index.json", pretty_json(index_json(drawn.value()))));
+  if (drawn.value().damages.empty()) {  // what it remembers is needed until the records are whole again
+    TESSERA_RETURN_IF_ERROR(update_file(folder_ / kIndexFile, pretty_json(index_json(drawn.value()))));
+  }
   return drawn;
 }
 

@@ -13,6 +13,8 @@ namespace tessera::lab {
 constexpr const char* kLabLock = ".lab.lock";        // held while files of the lab are read and written again
 constexpr const char* kTimingLock = ".timing.lock";  // held while anything is timed: one at a time on this machine
 
+constexpr const char* kIndexFile = "index.json";  // heads of all records; its own memory of them
+
 // "2026-11-30T16:20:00Z"
 std::string now_text();
 

@@ -200,8 +200,8 @@ std::string samples_plot(const Timing& timing) {
       svg += square("mark-b", at, y.at(timing.samples_b[i]), 3.5);
     }
   }
-  svg += label("tick", "start", 14, kBottom + 22, "pair 1");
-  svg += label("tick", "end", 98, kBottom + 22, fmt::format("pair {}", count));
+  svg += label("tick", "start", 14, kBottom + 22, "run 1");
+  svg += label("tick", "end", 98, kBottom + 22, fmt::format("run {}", count));
   return figure(svg, key("mark-a", true, "base") + key("mark-b", false, "candidate") +
                          fmt::format("{}, one mark for each run.",
                                      timing.unit.empty() ? "What perf measured" : html_escape(timing.unit)));

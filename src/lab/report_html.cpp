@@ -188,7 +188,7 @@ std::string record_block(const Experiment& e) {
                    "<p class=\"muted\">Drawn from <a href=\"{0}.json\">{0}.json</a>, whose last event has the digest "
                    "<code>{1}</code>. "
                    "Opened with {2}.</p>\n",
-                   html_escape(e.name), html_escape(e.head), html_escape(e.program));
+                   html_escape(e.name), html_escape(e.head()), html_escape(e.program));
 }
 
 std::string state_badges(const Experiment& e) {

@@ -126,7 +126,7 @@ std::string report_markdown(const Experiment& e, const Neighbours& n) {
   for (const FileDigest& file : e.references) {
     out += fmt::format("Reference {} SHA-256 {}\n\n", markdown_escape(file.path), markdown_escape(file.sha256));
   }
-  return out + fmt::format("Drawn from [{0}.json]({0}.json), head {1}, opened with {2}.\n", e.name, e.head,
+  return out + fmt::format("Drawn from [{0}.json]({0}.json), head {1}, opened with {2}.\n", e.name, e.head(),
                            markdown_escape(e.program));
 }
 
@@ -163,7 +163,7 @@ Json index_json(const Census& census) {
                {"attempts_used", e.attempts_used()},
                {"opened", e.opened},
                {"closed", e.closed},
-               {"head", e.head}};
+               {"head", e.head()}};
     if (const GateRun* run = e.last_timing(); run != nullptr) {
       entry["ratio"] = run->timing->ratio;
       entry["interval"] = {run->timing->low, run->timing->high};

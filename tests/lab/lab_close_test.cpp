@@ -22,7 +22,7 @@ TEST_F(LabClose, NumbersAndNamesFollow) {
   const Experiment e = lab().create(other).value();
   EXPECT_EQ(e.name, "0002-etc-b-x-b");
   EXPECT_EQ(e.title, other.title);
-  EXPECT_EQ(e.previous_digest, lab().load("1").value().first_digest);
+  EXPECT_EQ(e.previous_digest, lab().load("1").value().first_digest());
   EXPECT_TRUE(lab().load("0002").ok());
   EXPECT_TRUE(lab().load("0002-etc-b-x-b").ok());
 }
@@ -197,6 +197,33 @@ TEST_F(LabCensus, TwoRecordsOfOneNumberAreNoticed) {
   std::filesystem::copy(folder() / (name + ".json"), folder() / "0001-twin.json");
   EXPECT_EQ(lab().census().value().damages.size(), 1U);
   EXPECT_NE(refusal(lab().load("1")).find("more than one"), std::string::npos);
+}
+
+TEST_F(LabCensus, TheIndexRemembersWhatAChainCannot) {
+  const std::string name = open();
+  const std::string last = open();
+  ASSERT_TRUE(lab().note(name, "lessons", "x").ok());
+  ASSERT_TRUE(lab().draw_all().value().damages.empty());
+
+  // Events cut off at the end, head and all: sound in itself.
+  const std::string text = read_file(folder() / (name + ".json"), 1000000).value();
+  Record record = parse_record(text, "x").value();
+  record.events.pop_back();
+  write(folder() / (name + ".json"), record_text(record));
+  for (int i = 0; i < 2; ++i) {  // drawing does not make it forget
+    const Census census = lab().draw_all().value();
+    ASSERT_EQ(census.damages.size(), 1U);
+    EXPECT_EQ(census.damages[0].file, name);
+  }
+  write(folder() / (name + ".json"), text);
+  ASSERT_TRUE(lab().draw_all().value().damages.empty());
+
+  std::filesystem::remove(folder() / (last + ".json"));
+  ASSERT_EQ(lab().draw_all().value().damages.size(), 1U);
+  EXPECT_EQ(lab().draw_all().value().damages[0].file, last);
+
+  write(folder() / "index.json", "<<<<<<< a merge");
+  EXPECT_TRUE(lab().draw_all().value().damages.empty());
 }
 
 TEST_F(LabCensus, SettingsAreReadStrictly) {

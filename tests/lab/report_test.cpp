@@ -118,7 +118,7 @@ TEST_F(LabReport, NeighboursLinkToOneAnother) {
   EXPECT_TRUE(has(file("index.html"), third + ".html"));
   const Json index = parse_json(file("index.json"), "index.json").value();
   EXPECT_EQ(index["experiments"].size(), 3U);
-  EXPECT_EQ(index["experiments"][1]["head"], lab().load(second).value().head);
+  EXPECT_EQ(index["experiments"][1]["head"], lab().load(second).value().head());
 }
 
 TEST_F(LabReport, ADamagedRecordHasNoReportButAWarning) {
