@@ -33,7 +33,10 @@ std::string find_problem(const CommandResult& result, GateRun* run) {
   }
   const Result<Json> parsed = parse_json(result.output, "its output");
   if (!parsed.ok()) {
-    return must_speak ? parsed.status().text() : "exit code 3: bad input or environment";
+    // Content with the candidate, but no gate of ours: most likely the command lacks its --json.
+    run->environment = result.exit_code == 0;
+    return must_speak ? parsed.status().text() + " (does the command need --json?)"
+                      : "exit code 3: bad input or environment";
   }
   if (const Status status = read_report(parsed.value(), run); !status.ok()) {
     return status.text();
@@ -69,9 +72,9 @@ GateRun judge(const std::string& gate, const std::string& command, const Command
   run.problem = find_problem(result, &run);
   if (!run.problem.empty()) {
     run.verdict = Verdict::kError;
-    run.environment =
-        result.cancelled || (!result.signalled && !result.past_limit &&
-                             (result.exit_code == 3 || result.exit_code == 126 || result.exit_code == 127));
+    run.environment = run.environment || result.cancelled ||
+                      (!result.signalled && !result.past_limit &&
+                       (result.exit_code == 3 || result.exit_code == 126 || result.exit_code == 127));
     run.flips.clear();
     run.timing.reset();
   }

@@ -75,6 +75,30 @@ std::string metrics(const GateRun& run) {
   return items.empty() ? "" : fmt::format("<dl class=\"metrics\">\n{}</dl>\n", items);
 }
 
+// The limits that a gate compared with, if it says them as {name, value, at_most or at_least, verdict}.
+std::string check_table(const Json& report) {
+  const Json checks = report.is_object() ? report.value("checks", Json::array()) : Json::array();
+  std::string rows;
+  for (const Json& c : checks.is_array() ? checks : Json::array()) {
+    const auto text = [&](const char* key) {
+      const Json value = c.is_object() ? c.value(key, Json()) : Json();
+      return html_escape(value.is_number()   ? format_number(value.get<double>())
+                         : value.is_string() ? tame(value.get<std::string>(), 100, false)
+                                             : "");
+    };
+    const char* limit = c.is_object() && c.contains("at_least") ? "at_least" : "at_most";
+    rows += fmt::format("<tr><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{} {}</td><td>{}</td></tr>\n",
+                        text("name"), text("value"), limit == std::string_view("at_least") ? "\u2265" : "\u2264",
+                        text(limit), text("verdict"));
+  }
+  return rows.empty() ? ""
+                      : fmt::format(
+                            "<div class=\"scroll\"><table><thead><tr><th>check</th><th class=\"number\">value</th>"
+                            "<th class=\"number\">limit</th><th>verdict</th></tr></thead><tbody>\n{}</tbody></table>"
+                            "</div>\n",
+                            rows);
+}
+
 // `allowed`: identity failed, as a change of the order of sums may make it.
 std::string gate_block(const GateRun& run, bool allowed) {
   std::string out = fmt::format(
@@ -82,7 +106,7 @@ std::string gate_block(const GateRun& run, bool allowed) {
       allowed ? "" : colour(run.verdict), html_escape(gate_heading(run)),
       badge(allowed ? "differs, as its class allows" : verdict_name(run.verdict)), run.seconds, run.exit_code,
       html_escape(gate_sentence(run)));
-  out += metrics(run);
+  out += metrics(run) + check_table(run.report);
   if (!run.flips.empty()) {
     out += flips_plot(run.flips, knife_edge_limit(run)) + flip_table(run.flips);
   }

@@ -68,11 +68,10 @@ std::string attempt_text(const Attempt& a) {
   if (!a.runs.empty()) {
     out += "| gate | verdict | what it said | numbers |\n|---|---|---|---|\n";
     for (const GateRun& run : a.runs) {
-      std::string all = numbers(run);
-      if (run.timing) {
-        all = fmt::format("speed {}, noise floor {}{}", gain_interval_text(*run.timing),
-                          gain_text(1 + run.timing->noise_floor), all.empty() ? "" : "; " + all);
-      }
+      std::string all = run.timing ? fmt::format("speed {}, noise floor {}; ", gain_interval_text(*run.timing),
+                                                 gain_text(1 + run.timing->noise_floor))
+                                   : "";
+      all += numbers(run);
       out += row({gate_heading(run), verdict_name(run.verdict), gate_sentence(run), all});
     }
     out += "\n";

@@ -69,7 +69,7 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
     }
   }
   for (const auto& [name, value] : added) {
-    variables.push_back(name + "=" + value);
+    variables.push_back(fmt::format("{}={}", name, value));
   }
   return variables;
 }

@@ -81,7 +81,8 @@ TEST(GateRun, WhatCannotStartIsTheEnvironments) {
   EXPECT_TRUE(identity(127, "").environment);
   EXPECT_TRUE(identity(3, "").environment);
   EXPECT_TRUE(identity(3, R"({"gate":"identity","verdict":"error","summary":"no model"})").environment);
-  EXPECT_FALSE(identity(0, "").environment);
+  EXPECT_TRUE(identity(0, "PASS: forgot its --json").environment);
+  EXPECT_FALSE(identity(0, R"({"gate":"identity","verdict":"fail","summary":"x"})").environment);
   EXPECT_FALSE(identity(1, "").environment);
   EXPECT_TRUE(run_gate(kIdentity, "/no/such/program", CommandOptions{}).environment);
 }

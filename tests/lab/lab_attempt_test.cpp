@@ -24,6 +24,8 @@ TEST_F(LabAttempt, NothingIsTimedBeforeAGreenGate) {
     EXPECT_NE(attempt(open()).outcome, Outcome::kPassed);
   }
   set_script(kIdentity, "echo PASS");
+  EXPECT_EQ(attempt(open()).outcome, Outcome::kVoid);
+  set_script(kIdentity, "echo FAIL; exit 1");
   EXPECT_EQ(attempt(open()).outcome, Outcome::kError);
   set_script(kIdentity, "kill -9 $$");
   EXPECT_EQ(attempt(open()).outcome, Outcome::kError);

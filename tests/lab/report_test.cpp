@@ -31,7 +31,8 @@ TEST_F(LabReport, ShowsWhatTheRecordHolds) {
   const std::string name = lab().create(what).value().name;
   set_gate(kIdentity, Verdict::kFail);
   set_gate(kTolerance, Verdict::kPass,
-           R"(, "flips": [{"position": 19, "token_a": 262, "token_b": 11, "margin": 0.004, "class": "knife-edge"}])");
+           R"(, "checks": [{"name": "max of D", "value": 0.25, "at_most": 0.375, "verdict": "pass"}, 3, {"name": []}],
+                "flips": [{"position": 19, "token_a": 262, "token_b": 11, "margin": 0.004, "class": "knife-edge"}])");
   attempt(name);
   ASSERT_TRUE(
       lab()
@@ -46,6 +47,7 @@ TEST_F(LabReport, ShowsWhatTheRecordHolds) {
     EXPECT_TRUE(has(html, part)) << part;
     EXPECT_TRUE(has(markdown, part)) << part;
   }
+  EXPECT_TRUE(has(html, "<td>max of D</td><td class=\"number\">0.25</td><td class=\"number\">\u2264 0.375</td>"));
   EXPECT_TRUE(has(html, "aria-label=\"Speed of the candidate"));
   EXPECT_TRUE(has(html, "aria-label=\"Samples of base"));
   EXPECT_TRUE(has(html, "aria-label=\"Flips of the best token"));
