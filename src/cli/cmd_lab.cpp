@@ -334,8 +334,10 @@ void add_file_options(CLI::App& command, LabOptions* o) {
   command
       .add_option("--reference", o->settings.references,
                   "file that the gates compare with; must not change from now on")
+      ->allow_extra_args(false)
       ->type_name("FILE");
   command.add_option("--subject", o->settings.subjects, "file under test; must not change within an attempt")
+      ->allow_extra_args(false)
       ->type_name("FILE");
 }
 
@@ -419,7 +421,7 @@ void add_lab(CLI::App& app, int* exit_code) {
   command->add_option("text", o->text)->required()->type_name("TEXT");
 
   o = std::make_shared<LabOptions>();
-  command = add("gates", "Correct an experiment's gates, before one of them gave a verdict", &run_gates, o);
+  command = add("gates", "Correct the command of a gate that gave no verdict yet", &run_gates, o);
   add_id(*command, o);
   add_gate_options(*command, o.get());
 

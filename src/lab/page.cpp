@@ -47,7 +47,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px
 .gate.good { border-left-color: var(--good); } .gate.bad { border-left-color: var(--bad); } .gate.warn { border-left-color: var(--warn); }
 .gate h4 { margin: 0; font-size: 1rem; display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; }
 .gate h4 .muted { margin-left: auto; }
-.metrics { display: grid; grid-template-columns: repeat(auto-fill, minmax(10.5rem, 1fr)); gap: .1rem 1.2rem; margin: .5rem 0 0; font-size: .9rem; }
+.metrics { display: grid; grid-template-columns: repeat(auto-fill, minmax(12.5rem, 1fr)); gap: .1rem 1.2rem; margin: .5rem 0 .6rem; font-size: .9rem; }
 .metrics div { display: flex; justify-content: space-between; gap: .8rem; border-bottom: 1px solid var(--line); padding: .1rem 0; }
 .metrics dt { color: var(--muted); } .metrics dd { margin: 0; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; }

@@ -106,6 +106,7 @@ TEST_F(LabCrash, ARecordIsNeverHalf) {
 
 TEST_F(LabCrash, ProcessesThatOpenAtOnceGetNumbersOfTheirOwn) {
   std::vector<pid_t> children;
+  children.reserve(4);
   for (int i = 0; i < 4; ++i) {
     children.push_back(start([&] {
       for (int n = 0; n < 5; ++n) {
@@ -127,6 +128,7 @@ TEST_F(LabCrash, ProcessesThatOpenAtOnceGetNumbersOfTheirOwn) {
 TEST_F(LabCrash, NotesOfManyProcessesAllArrive) {
   const std::string name = open();
   std::vector<pid_t> children;
+  children.reserve(4);
   for (int i = 0; i < 4; ++i) {
     children.push_back(start([&, i] {
       for (int n = 0; n < 10; ++n) {
