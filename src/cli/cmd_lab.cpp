@@ -160,7 +160,27 @@ int report(const LabOptions& o, const Lab& opened, const Result<Experiment>& e, 
   return exit_code;
 }
 
+// Gates for work on this project: the demo model's logits against a record, its speed against another build's library.
+// The files are those of docs/lab.md; `tessera lab new` says which is missing.
+void add_default_gates(lab::Settings* settings, const std::filesystem::path& root) {
+  settings->gates = {
+      {lab::kIdentity, "\"$TESSERA\" gate identity -m demo --record build/base/record.json --json"},
+      {lab::kTolerance, "\"$TESSERA\" gate tolerance -m demo --record build/base/record.json --json"},
+      {lab::kPerf, "\"$TESSERA\" gate perf -m demo --a library=build/base/libtessera.so --expect faster --json"}};
+  if (settings->references.empty()) {
+    settings->references = {"build/base/record.json", "build/base/record.json.rows", "build/base/libtessera.so"};
+  }
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error).lexically_relative(root);
+  if (settings->subjects.empty() && !error && !self.empty() && *self.begin() != "..") {
+    settings->subjects = {self.string()};
+  }
+}
+
 int run_init(LabOptions& o) {
+  if (o.settings.gates.empty()) {
+    add_default_gates(&o.settings, std::filesystem::absolute(o.folder).lexically_normal().parent_path());
+  }
   if (const Status status = Lab::init(o.folder, o.settings); !status.ok()) {
     return fail(status);
   }
@@ -382,7 +402,8 @@ void add_lab(CLI::App& app, int* exit_code) {
   };
 
   auto o = std::make_shared<LabOptions>();
-  CLI::App* command = add("init", "Make a lab: a folder with lab.json", &run_init, o);
+  CLI::App* command =
+      add("init", "Make a lab: a folder with lab.json; without gates it has those of tessera gate", &run_init, o);
   add_gate_options(*command, o.get());
   add_file_options(*command, o.get());
 

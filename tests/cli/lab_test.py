@@ -219,7 +219,10 @@ class LabCommands(unittest.TestCase):
         self.refused("file", "init", "--lab", "file/lab")
         self.refused("proc", "init", "--lab", "/proc/lab")
         self.good("init", "--lab", "other")
-        self.refused("identity", "new", "x", "--hypothesis", "h", "--expect", "1", "--class", "bit-neutral", "--lab", "other")
+        self.assertIn("gate tolerance", self.read("other/lab.json"))  # without gates: those of tessera gate, with their record
+        self.refused("build/base/record.json", "new", "x", "--hypothesis", "h", "--expect", "1", "--class", "bit-neutral", "--lab", "other")
+        self.good("init", "--lab", "third", "--perf", "true")
+        self.refused("gate identity", "new", "x", "--hypothesis", "h", "--expect", "1", "--class", "bit-neutral", "--lab", "third")
         self.good("index", env={"TESSERA_LAB": os.path.join(self.root, "other")})
 
     def test_a_disk_that_is_full_loses_nothing(self):
@@ -246,7 +249,7 @@ class LabCommands(unittest.TestCase):
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
         shutil.copytree(os.path.join(source, "examples", "lab"), os.path.join(self.root, "examples", "lab"))
         with open(os.path.join(source, "docs", "lab.md"), encoding="utf-8") as file:
-            guide = file.read().split("## Commands")[0]
+            guide = file.read().split("## The gates of Tessera")[0]
         return "".join(re.findall(r"```\n(.*?)```", guide, re.DOTALL))
 
     def shell(self, lines):
