@@ -8,6 +8,7 @@ namespace tessera::lab {
 namespace {
 
 constexpr size_t kMostStderr = 2000;
+constexpr size_t kMostProblem = 2000;
 
 // What a gate that ended with 3 says about it: its summary, else the last line of its stderr.
 std::string why_refused(const GateRun& run) {
@@ -79,7 +80,7 @@ GateRun judge(const std::string& gate, const std::string& command, const Command
   run.exit_code = result.exit_code;
   run.seconds = result.seconds;
   run.stderr_tail = tame(result.stderr_tail, kMostStderr, true);
-  run.problem = find_problem(result, &run);
+  run.problem = tame(find_problem(result, &run), kMostProblem, false);  // it may cite bytes of the output
   if (!run.problem.empty()) {
     run.verdict = Verdict::kError;
     run.environment = run.environment || result.cancelled ||
@@ -100,7 +101,7 @@ GateRun run_gate(const std::string& gate, const std::string& command, const Comm
   run.gate = gate;
   run.command = command;
   run.exit_code = 127;
-  run.problem = result.status().text();
+  run.problem = tame(result.status().text(), kMostProblem, false);
   run.environment = true;
   return run;
 }
