@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every #include follows the arrows of docs/architecture.md.
 
-    base <- contract <- { oracle, kernels/* } <- registry <- api <- { engine, gate, cli, bench, python }
+    base <- contract <- { oracle, kernels/* } <- registry <- api <- { engine, gate, lab, cli, bench, python }
 
 A file may include its own layer and the layers that LAYERS allows it; the public headers (include/tessera) are open to
 all. Tests may include anything. Prints one line per violation; exit code 1 if there is any.
@@ -30,8 +30,9 @@ LAYERS = {
     "api": {"base", "contract", "oracle", "kernels", "kernels/cpu", "kernels/sm80", "kernels/sm90", "registry"},
     "engine": {"base"},
     "gate": {"base", "engine"},
+    "lab": {"base"},  # runs gates as commands, so that it judges any program's
     # `contract show` prints the constants, `probe` runs the device checks: read-only views for the command line.
-    "cli": {"base", "engine", "gate", "contract", "probe"},
+    "cli": {"base", "engine", "gate", "lab", "contract", "probe"},
     "bench": {"base", "engine"},
     "python": {"base"},
     "examples": set(),  # what a user of the library can see

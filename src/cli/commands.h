@@ -18,6 +18,7 @@ void add_info(CLI::App& app, int* exit_code);
 void add_contract(CLI::App& app, int* exit_code);
 void add_explain(CLI::App& app, int* exit_code);
 void add_gate(CLI::App& app, int* exit_code);
+void add_lab(CLI::App& app, int* exit_code);
 void add_probe(CLI::App& app, int* exit_code);
 void add_bench(CLI::App& app, int* exit_code);
 

@@ -1,4 +1,4 @@
-// The command line: tessera run | chat | info | contract | explain | gate | probe | bench.
+// The command line: tessera run | chat | info | contract | explain | gate | lab | probe | bench.
 // Exit codes: 0 good, 1 a check failed, 2 inconclusive, 3 bad input or environment.
 #include <cstdio>
 #include <exception>
@@ -27,6 +27,7 @@ int run_command_line(int argc, char** argv) {
     add_contract(app, &exit_code);
     add_explain(app, &exit_code);
     add_gate(app, &exit_code);
+    add_lab(app, &exit_code);
     add_probe(app, &exit_code);
     add_bench(app, &exit_code);
     try {
