@@ -1,10 +1,11 @@
-// tessera contract show: the constants that bits depend on.
+// tessera contract: the constants that bits depend on, and whether two contracts give the same bits.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/contract_diff.h"
 #include "contract/plan.h"
 #include "tessera/tessera.h"
 
@@ -41,6 +42,7 @@ void add_contract(CLI::App& app, int* exit_code) {
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "one JSON object on stdout");
   command->callback([=] { *exit_code = show(*json); });
+  add_contract_diff(*contract, exit_code);
 }
 
 }  // namespace tessera::cli

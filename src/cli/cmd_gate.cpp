@@ -1,143 +1,17 @@
-// tessera gate invariance: do the logits of a model keep their bytes under every schedule?
-#include <fmt/format.h>
-
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <utility>
-
+// tessera gate: checks with a verdict. Each gate has a file of its own.
 #include "cli/commands.h"
-#include "cli/console.h"
-#include "cli/model_options.h"
-#include "cli/option_checks.h"
-#include "gate/invariance.h"
-#include "tessera/tessera.h"
+#include "cli/gate_commands.h"
 
 namespace tessera::cli {
-namespace {
-
-// What the gate reads when no text is given; repeated until there are enough tokens.
-constexpr const char* kText =
-    "A small tile is called a tessera. Laid one beside the other, tiles make a picture that does not depend on who "
-    "laid "
-    "them, in which order, or how many hands there were. 1, 2, 3, 8 and 17 workers; the same floor. def f(x): return "
-    "x*2\n"
-    "Caf\xc3\xa9, \xe6\x97\xa5\xe6\x9c\xac, 3.14159!\n";
-
-struct GateOptions {
-  ModelOptions model;
-  InvarianceOptions gate;
-  std::string text_file;
-};
-
-Result<std::vector<TokenId>> gate_tokens(const Tokenizer& tokenizer, const GateOptions& o) {
-  std::string text = kText;
-  if (!o.text_file.empty()) {
-    Result<std::string> file = read_text_file(o.text_file);
-    TESSERA_RETURN_IF_ERROR(file.status());
-    text = std::move(file).value();
-  }
-  Result<std::vector<TokenId>> once = tokenizer.encode(text, {.add_special = true, .parse_special = false});
-  TESSERA_RETURN_IF_ERROR(once.status());
-  if (once.value().empty()) {
-    return Status(Code::kInvalidArgument, "text: got no token of this vocabulary; give another text with --text-file");
-  }
-  std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < o.gate.num_tokens; ++i) {
-    tokens.push_back(once.value()[static_cast<size_t>(i) % once.value().size()]);
-  }
-  return tokens;
-}
-
-nlohmann::ordered_json to_json(const InvarianceReport& r, const Engine& engine) {
-  nlohmann::ordered_json j;
-  j["gate"] = "invariance";
-  j["tessera"] = tessera_version();
-  j["model"] = engine.config().name;
-  j["contract_id"] = r.contract_id;
-  j["tokens"] = r.num_tokens;
-  j["reference_logits_sha256"] = r.reference_sha256;
-  for (const InvarianceCase& c : r.cases) {
-    nlohmann::ordered_json k;
-    k["axis"] = c.axis;
-    k["variant"] = c.variant;
-    k["must_differ"] = c.must_differ;
-    k["rows"] = c.rows;
-    k["rows_differing"] = c.rows_differing;
-    if (c.rows_differing > 0) {
-      k["first"] = {{"position", c.first_position},
-                    {"token", c.first_token},
-                    {"reference_bits", fmt::format("0x{:08x}", c.reference_bits)},
-                    {"other_bits", fmt::format("0x{:08x}", c.other_bits)}};
-    }
-    k["seconds"] = c.seconds;
-    k["verdict"] = c.passed() ? "pass" : "fail";
-    j["cases"].push_back(std::move(k));
-  }
-  j["verdict"] = r.passed() ? "pass" : "fail";
-  return j;
-}
-
-void print_text(const InvarianceReport& r) {
-  fmt::print("{:<14} {:<40} {:>6} {:>10}  {}\n", "axis", "schedule", "rows", "differing", "verdict");
-  for (const InvarianceCase& c : r.cases) {
-    fmt::print("{:<14} {:<40} {:>6} {:>10}  {}\n", c.axis, c.variant, c.rows, c.rows_differing,
-               c.passed() ? (c.must_differ ? "pass (noticed)" : "pass") : "FAIL");
-    if (!c.passed() && c.rows_differing > 0) {
-      fmt::print("{:<14} first at position {}, token {}: reference 0x{:08x}, here 0x{:08x}\n", "", c.first_position,
-                 c.first_token, c.reference_bits, c.other_bits);
-    }
-  }
-  fmt::print("\n{} | {} tokens | reference logits sha256 {}\n{}\n", r.contract_id, r.num_tokens, r.reference_sha256,
-             r.passed() ? "PASS: every logits row kept its bytes under every schedule" : "FAIL");
-}
-
-int run(GateOptions& o) {
-  double load_seconds = 0;
-  const int64_t needed = invariance_cache_tokens(o.gate);
-  Result<std::unique_ptr<Engine>> engine = load_engine(o.model, needed, &load_seconds);
-  if (!engine.ok()) {
-    return fail(engine.status());
-  }
-  Result<std::vector<TokenId>> tokens = gate_tokens(engine.value()->tokenizer(), o);
-  if (!tokens.ok()) {
-    return fail(tokens.status());
-  }
-  ProgressLine line("gate", !o.model.json);
-  o.gate.on_case = [&line](const std::string& name, size_t index, size_t count) {
-    line.update(static_cast<double>(index) / static_cast<double>(count), name);
-  };
-  Result<InvarianceReport> report = run_invariance(*engine.value(), tokens.value(), o.gate);
-  line.clear();
-  if (!report.ok()) {
-    return fail(report.status());
-  }
-  if (o.model.json) {
-    fmt::print("{}\n",
-               to_json(report.value(), *engine.value()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    print_text(report.value());
-  }
-  return report.value().passed() ? kGood : kCheckFailed;
-}
-
-}  // namespace
 
 void add_gate(CLI::App& app, int* exit_code) {
-  CLI::App* gate = app.add_subcommand("gate", "Checks with a verdict: exit code 0 pass, 1 fail");
+  CLI::App* gate = app.add_subcommand(
+      "gate", "Checks with a verdict: exit code 0 pass, 1 fail, 2 inconclusive, 3 bad input or environment");
   gate->require_subcommand(1);
-  auto o = std::make_shared<GateOptions>();
-  CLI::App* command = gate->add_subcommand("invariance", "Logits must keep their bytes under every schedule");
-  o->model.add_to(*command);
-  command->add_option("--tokens", o->gate.num_tokens, "length of the sequence")
-      ->capture_default_str()
-      ->check(CLI::Range(48, 4096));
-  command->add_option("--gate-seed", o->gate.seed, "seed of the random neighbours")
-      ->capture_default_str()
-      ->check(whole_number<uint64_t>(0));
-  command->add_option("--text-file", o->text_file, "text to evaluate instead of the built-in one");
-  command->add_flag("--negative-control", o->gate.negative_control,
-                    "flip one bit of the cache in every schedule: the gate must then fail");
-  command->callback([o, exit_code] { *exit_code = run(*o); });
+  add_gate_identity(*gate, exit_code);
+  add_gate_invariance(*gate, exit_code);
+  add_gate_tolerance(*gate, exit_code);
+  add_gate_perf(*gate, exit_code);
 }
 
 }  // namespace tessera::cli

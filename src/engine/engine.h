@@ -46,6 +46,10 @@ class Engine {
   void set_kernels(std::string fmha, std::string gemm) { forward_->set_kernels(std::move(fmha), std::move(gemm)); }
   // The names given last, joined; empty: the registry's choice.
   std::string forced_kernel() const { return forward_->forced_kernel(); }
+  // What gates look with and put in the place of attention (Forward).
+  void set_attention(const AttentionCalls& calls) { forward_->set_attention(calls); }
+  AttentionCalls attention() const { return forward_->attention_calls(); }
+  void set_layer_observer(LayerObserver observer) { forward_->set_layer_observer(std::move(observer)); }
   Status reset_cache(int64_t page_size, int64_t cache_tokens);
 
   SequenceId new_sequence() { return cache_.add(); }
@@ -58,6 +62,7 @@ class Engine {
   SavedSequence save(SequenceId id) const { return cache_.save(id); }
   Status restore(SequenceId id, const SavedSequence& saved) { return cache_.restore(id, saved); }
   KvCache& cache() { return cache_; }
+  const KvCache& cache() const { return cache_; }
 
   // Forward::run. Logits of a row depend on its own sequence only.
   Status evaluate(std::span<const BatchItem> items, std::vector<float>* logits) { return forward_->run(items, logits); }

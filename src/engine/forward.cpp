@@ -77,6 +77,9 @@ Status Forward::compute(std::span<const BatchItem> items, std::vector<float>* lo
   TESSERA_RETURN_IF_ERROR(embed(items));
   for (int64_t i = 0; i < c_.n_layers; ++i) {
     TESSERA_RETURN_IF_ERROR(layer(i, items));
+    if (observer_) {
+      observer_(i, {x_, static_cast<size_t>(rows_ * c_.hidden)});
+    }
   }
   return output(items, logits);
 }
@@ -318,10 +321,10 @@ Status Forward::attention(int64_t index) {
   const tessera_fmha_params p = attention_params(index);
   tessera_error error;
   size_t bytes = 0;
-  TESSERA_RETURN_IF_ERROR(from_api(tessera_fmha_workspace_size(&p, pool_->num_threads(), &bytes, &error), error));
+  TESSERA_RETURN_IF_ERROR(from_api(attention_calls_.workspace_size(&p, pool_->num_threads(), &bytes, &error), error));
   TESSERA_RETURN_IF_ERROR(workspace_.ensure(bytes, "attention workspace"));
   const tessera_stream stream{pool_->executor(), nullptr};
-  return from_api(tessera_fmha_run(&p, workspace_.data(), workspace_.size(), &stream, &error), error);
+  return from_api(attention_calls_.run(&p, workspace_.data(), workspace_.size(), &stream, &error), error);
 }
 
 // Gathers the rows whose logits are wanted, then norm and vocabulary product on those only.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,16 @@ struct BatchItem {
   int64_t num_logits = 0;
 };
 
+// The attention that the layers call: this library's, or another with the same C interface. Gates put another build or
+// a control in its place.
+struct AttentionCalls {
+  decltype(&tessera_fmha_workspace_size) workspace_size = &tessera_fmha_workspace_size;
+  decltype(&tessera_fmha_run) run = &tessera_fmha_run;
+};
+
+// Sees the residual stream (rows, hidden) of the batch in flight behind every layer.
+using LayerObserver = std::function<void(int64_t layer, std::span<const float> x)>;
+
 class Forward {
  public:
   Forward(const ModelConfig& config, const Weights& weights, RopeTable& rope, KvCache& cache)
@@ -34,6 +45,9 @@ class Forward {
   // Names from tessera_kernel_get to force, empty: the registry's choice. No kernel moves a bit; gates use this.
   void set_kernels(std::string fmha, std::string gemm);
   std::string forced_kernel() const { return fmha_kernel_ + gemm_kernel_; }
+  void set_attention(const AttentionCalls& calls) { attention_calls_ = calls; }
+  const AttentionCalls& attention_calls() const { return attention_calls_; }
+  void set_layer_observer(LayerObserver observer) { observer_ = std::move(observer); }  // empty: none
   // Identities of the arithmetic behind the logits: attention's, then that of the matrix products.
   Result<std::string> contract_id() const;
 
@@ -66,6 +80,8 @@ class Forward {
   ThreadPool* pool_ = nullptr;
   std::string fmha_kernel_;
   std::string gemm_kernel_;
+  AttentionCalls attention_calls_;
+  LayerObserver observer_;
 
   // Of the batch in flight.
   int64_t rows_ = 0;  // tokens of all items

@@ -1,0 +1,50 @@
+// What the gates with a model and a record share on the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/console.h"
+#include "cli/model_options.h"
+#include "engine/engine.h"
+#include "gate/configuration.h"
+#include "gate/identity.h"
+
+namespace tessera::cli {
+
+struct GateModelOptions {
+  ModelOptions model;
+  std::string record;
+  std::string prompts_file;
+  std::string with;  // Configuration
+
+  void add_to(CLI::App& command);
+  Status check() const;  // a record must be named
+};
+
+class GateModel {
+ public:
+  GateModel(const std::string& gate, const GateModelOptions& options)
+      : options_(options), line_(gate, !options.model.json) {}
+
+  // The model, run with the configuration of --with.
+  Status load();
+  Engine& engine() { return *engine_; }
+
+  // The built-in ones, or those of --prompts: a JSON array of texts or of {"name": ..., "text": ...}.
+  Result<std::vector<Prompt>> prompts() const;
+
+  OnPrompt on_prompt();
+  void clear_progress() { line_.clear(); }
+
+ private:
+  const GateModelOptions& options_;
+  ProgressLine line_;
+  Configuration configuration_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace tessera::cli
