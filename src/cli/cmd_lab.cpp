@@ -227,12 +227,17 @@ int run_attempt(LabOptions& o) {
   const lab::Attempt& a = e.value().attempts.back();
   const bool passed = a.outcome == lab::Outcome::kPassed;
   const int left = lab::kMostAttempts - e.value().attempts_used();
-  const std::string next =
-      passed     ? fmt::format("tessera lab close {} --landed --because TEXT --lessons TEXT", e.value().number)
-      : left > 0 ? fmt::format("improve the change and try again; attempts left: {}", left)
-                 : fmt::format(
-                       "no attempt is left: tessera lab close {} --reverted --because TEXT --lessons TEXT --retry TEXT",
+  std::string next;
+  if (passed) {
+    next = fmt::format("tessera lab close {} --landed --because TEXT --lessons TEXT", e.value().number);
+  } else if (!a.counts()) {
+    next = "this attempt does not count: repair that, and repeat it";
+  } else if (left > 0) {
+    next = fmt::format("improve the change and try again; attempts left: {}", left);
+  } else {
+    next = fmt::format("no attempt is left: tessera lab close {} --reverted --because TEXT --lessons TEXT --retry TEXT",
                        e.value().number);
+  }
   const int code = passed                                     ? kGood
                    : a.outcome == lab::Outcome::kFailed       ? kCheckFailed
                    : a.outcome == lab::Outcome::kInconclusive ? kInconclusive

@@ -8,6 +8,18 @@ namespace tessera::lab {
 namespace {
 
 constexpr size_t kMostStderr = 2000;
+constexpr size_t kMostProblem = 2000;
+
+// What a gate that ended with 3 says about it: its summary, else the last line of its stderr.
+std::string why_refused(const GateRun& run) {
+  std::string_view tail = run.stderr_tail;
+  while (tail.ends_with('\n')) {
+    tail.remove_suffix(1);
+  }
+  const size_t line = tail.rfind('\n');
+  const std::string last(line == std::string_view::npos ? tail : tail.substr(line + 1));
+  return fmt::format("exit code 3, bad input or environment: {}", run.summary.empty() ? last : run.summary);
+}
 
 // Why the result gives no verdict; empty if it gives one, which is then in `run`.
 std::string find_problem(const CommandResult& result, GateRun* run) {
@@ -35,8 +47,7 @@ std::string find_problem(const CommandResult& result, GateRun* run) {
   if (!parsed.ok()) {
     // Content with the candidate, but no gate of ours: most likely the command lacks its --json.
     run->environment = result.exit_code == 0;
-    return must_speak ? parsed.status().text() + " (does the command need --json?)"
-                      : "exit code 3: bad input or environment";
+    return must_speak ? parsed.status().text() + " (does the command need --json?)" : why_refused(*run);
   }
   if (const Status status = read_report(parsed.value(), run); !status.ok()) {
     return status.text();
@@ -57,7 +68,7 @@ std::string find_problem(const CommandResult& result, GateRun* run) {
     return "a pass without \"flips\"; allowed is an array, empty if nothing flipped";
   }
   run->verdict = said;
-  return said == Verdict::kError ? "exit code 3: bad input or environment" : "";
+  return said == Verdict::kError ? why_refused(*run) : "";
 }
 
 }  // namespace
@@ -69,7 +80,7 @@ GateRun judge(const std::string& gate, const std::string& command, const Command
   run.exit_code = result.exit_code;
   run.seconds = result.seconds;
   run.stderr_tail = tame(result.stderr_tail, kMostStderr, true);
-  run.problem = find_problem(result, &run);
+  run.problem = tame(find_problem(result, &run), kMostProblem, false);  // it may cite bytes of the output
   if (!run.problem.empty()) {
     run.verdict = Verdict::kError;
     run.environment = run.environment || result.cancelled ||
@@ -90,7 +101,7 @@ GateRun run_gate(const std::string& gate, const std::string& command, const Comm
   run.gate = gate;
   run.command = command;
   run.exit_code = 127;
-  run.problem = result.status().text();
+  run.problem = tame(result.status().text(), kMostProblem, false);
   run.environment = true;
   return run;
 }

@@ -204,6 +204,24 @@ void compare_with_index(const std::vector<Known>& known, Census* census) {
   }
 }
 
+// Only what can be read back, and is an experiment, gets on disk in the place of what was there.
+Result<Experiment> write_record(const Record& record, const std::string& name, const std::filesystem::path& folder) {
+  const std::string file = name + ".json";
+  const std::string text = record_text(record);
+  if (text.size() > kMostRecordBytes) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("experiment {}: got a record of {} bytes; allowed are {}; nothing "
+                              "was changed, open a new experiment",
+                              name, text.size(), kMostRecordBytes));
+  }
+  Result<Record> again = parse_record(text, file);
+  TESSERA_RETURN_IF_ERROR(again.status());
+  Result<Experiment> experiment = experiment_of(again.value(), name, file);
+  TESSERA_RETURN_IF_ERROR(experiment.status());
+  TESSERA_RETURN_IF_ERROR(write_file_atomically(folder / file, text));
+  return experiment;
+}
+
 Status not_open(const Experiment& e) {
   return {Code::kInvalidArgument,
           fmt::format("experiment {}: got one that is closed as {}; allowed is an open one; open a "
@@ -337,18 +355,7 @@ Result<Experiment> Lab::append(const std::string& name, Json event) const {
   TESSERA_RETURN_IF_ERROR(record.status());
   event["at"] = now_text();
   append_event(&record.value(), std::move(event));
-  const std::string text = record_text(record.value());
-  if (text.size() > kMostRecordBytes) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("experiment {}: got a record of {} bytes; allowed are {}; nothing was "
-                              "changed, open a new experiment",
-                              name, text.size(), kMostRecordBytes));
-  }
-  // Whatever the event is, what it makes of the experiment must be readable before it is on disk.
-  Result<Experiment> experiment = experiment_of(record.value(), name, name + ".json");
-  TESSERA_RETURN_IF_ERROR(experiment.status());
-  TESSERA_RETURN_IF_ERROR(write_file_atomically(folder_ / (name + ".json"), text));
-  return experiment;
+  return write_record(record.value(), name, folder_);
 }
 
 Result<FileLock> Lab::claim(const std::string& name) const {
@@ -417,10 +424,7 @@ Result<Experiment> Lab::create(const NewExperiment& what) const {
       append_event(&record, std::move(event));
     }
   }
-  Result<Experiment> experiment = experiment_of(record, name, name + ".json");
-  TESSERA_RETURN_IF_ERROR(experiment.status());
-  TESSERA_RETURN_IF_ERROR(write_file_atomically(folder_ / (name + ".json"), record_text(record)));
-  return experiment;
+  return write_record(record, name, folder_);
 }
 
 Result<Experiment> Lab::change_gates(const std::string& id, const std::map<std::string, std::string>& gates) const {

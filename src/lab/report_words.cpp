@@ -26,8 +26,10 @@ std::string gate_heading(const GateRun& run) {
 }
 
 std::string gate_sentence(const GateRun& run) {
-  return run.problem.empty() ? run.summary
-                             : run.problem + (run.summary.empty() ? "" : fmt::format(" (it said: {})", run.summary));
+  if (run.problem.empty() || run.summary.empty() || run.problem.ends_with(run.summary)) {
+    return run.problem.empty() ? run.summary : run.problem;
+  }
+  return fmt::format("{} (it said: {})", run.problem, run.summary);
 }
 
 std::string attempt_label(const Attempt& attempt, const GateRun& run) {

@@ -80,7 +80,12 @@ TEST(GateRun, SignalsAndLimitsAreErrorsOfTheCandidate) {
 TEST(GateRun, WhatCannotStartIsTheEnvironments) {
   EXPECT_TRUE(identity(127, "").environment);
   EXPECT_TRUE(identity(3, "").environment);
-  EXPECT_TRUE(identity(3, R"({"gate":"identity","verdict":"error","summary":"no model"})").environment);
+  const GateRun refused = identity(3, R"({"gate":"identity","verdict":"error","summary":"no model"})");
+  EXPECT_TRUE(refused.environment);
+  EXPECT_EQ(refused.problem, "exit code 3, bad input or environment: no model");
+  CommandResult silent = ended(3, "");
+  silent.stderr_tail = "progress\nerror: no GPU\n";
+  EXPECT_EQ(judge(kIdentity, "gate", silent).problem, "exit code 3, bad input or environment: error: no GPU");
   EXPECT_TRUE(identity(0, "PASS: forgot its --json").environment);
   EXPECT_FALSE(identity(0, R"({"gate":"identity","verdict":"fail","summary":"x"})").environment);
   EXPECT_FALSE(identity(1, "").environment);

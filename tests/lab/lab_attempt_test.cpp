@@ -173,6 +173,16 @@ TEST_F(LabAttempt, AStoppedAttemptIsInterruptedAndCounts) {
   EXPECT_EQ(e.attempts_used(), 1);
 }
 
+// Found by the fuzzer: the reason of an error cites bytes of the output, and a record with them did not read back.
+TEST_F(LabAttempt, BytesThatAreNoTextDoNotSpoilTheRecord) {
+  set_script(kIdentity, R"(printf '\212\016 \377'; printf '\212\033[2J' >&2; exit 1)");
+  const std::string name = open();
+  EXPECT_EQ(attempt(name).outcome, Outcome::kError);
+  const Experiment e = lab().load(name).value();
+  EXPECT_EQ(e.attempts[0].reason.find('\x1b'), std::string::npos);
+  EXPECT_TRUE(lab().census().value().damages.empty());
+}
+
 TEST_F(LabAttempt, AHugeOutputIsAnErrorAndNoPass) {
   set_script(
       kIdentity,
