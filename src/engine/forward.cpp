@@ -47,7 +47,8 @@ Result<std::string> Forward::contract_id() const {
   tessera_error error;
   char attention[128];
   size_t length = 0;
-  TESSERA_RETURN_IF_ERROR(from_api(tessera_fmha_contract_id(&p, attention, sizeof(attention), &length, &error), error));
+  TESSERA_RETURN_IF_ERROR(
+      from_api(attention_calls_.contract_id(&p, attention, sizeof(attention), &length, &error), error));
   for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
     tessera_kernel_info info;
     TESSERA_RETURN_IF_ERROR(from_api(tessera_kernel_get(i, &info, &error), error));

@@ -30,6 +30,7 @@ struct BatchItem {
 struct AttentionCalls {
   decltype(&tessera_fmha_workspace_size) workspace_size = &tessera_fmha_workspace_size;
   decltype(&tessera_fmha_run) run = &tessera_fmha_run;
+  decltype(&tessera_fmha_contract_id) contract_id = &tessera_fmha_contract_id;
 };
 
 // Sees the residual stream (rows, hidden) of the batch in flight behind every layer.

@@ -75,7 +75,8 @@ Status apply(const Configuration& c, Engine& engine) {
     engine.set_threads(c.threads);
   }
   engine.set_kernels(c.kernel, c.gemm);
-  engine.set_attention({c.calls().fmha_workspace_size, c.calls().fmha_run});
+  const Library& library = c.calls();
+  engine.set_attention({library.fmha_workspace_size, library.fmha_run, library.fmha_contract_id});
   return {};
 }
 

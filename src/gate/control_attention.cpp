@@ -122,11 +122,11 @@ tessera_status run(const tessera_fmha_params* params, void*, size_t, const tesse
 }  // namespace
 
 AttentionCalls control_attention_ascending() {
-  return {&no_workspace, &run<false>};
+  return {.workspace_size = &no_workspace, .run = &run<false>};
 }
 
 AttentionCalls control_attention_descending() {
-  return {&no_workspace, &run<true>};
+  return {.workspace_size = &no_workspace, .run = &run<true>};
 }
 
 }  // namespace tessera

@@ -66,7 +66,7 @@ Status RowsWriter::finish(std::string* sha256, int64_t* rows) {
   std::FILE* const file = std::exchange(file_, nullptr);
   const bool written = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
   if (std::fclose(file) != 0 || !written || std::rename(part_.c_str(), path_.c_str()) != 0) {
-    const Status status = write_error(path_);
+    Status status = write_error(path_);
     ::unlink(part_.c_str());
     return status;
   }

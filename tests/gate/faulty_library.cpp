@@ -238,10 +238,13 @@ __attribute__((visibility("default"))) tessera_status tessera_fmha_run(const tes
   return TESSERA_OK;
 }
 
-__attribute__((visibility("default"))) tessera_status tessera_fmha_contract_id(const tessera_fmha_params*, char* text,
-                                                                               size_t capacity, size_t* length,
-                                                                               tessera_error*) {
-  *length = static_cast<size_t>(std::snprintf(text, capacity, "%s", "tessera-1/test-free-order/f32/d64"));
+// A liar: it claims the contract that it breaks.
+__attribute__((visibility("default"))) tessera_status tessera_fmha_contract_id(const tessera_fmha_params* params,
+                                                                               char* text, size_t capacity,
+                                                                               size_t* length, tessera_error*) {
+  const char* const dtype = params->dtype == TESSERA_F32 ? "f32" : params->dtype == TESSERA_F16 ? "f16" : "bf16";
+  *length = static_cast<size_t>(
+      std::snprintf(text, capacity, "tessera-1/cpu-fma32/%s/d%d", dtype, static_cast<int>(params->head_dim_qk)));
   return TESSERA_OK;
 }
 
