@@ -190,6 +190,15 @@ int run(PerfCommand& o) {
     r.summary = fmt::format("the device did not stay quiet ({}): {}", why, r.summary);
   }
   GateOutput out{.gate = kGate, .verdict = r.verdict, .summary = r.summary, .metrics = r.metrics()};
+  // Speed of B over A, as `tessera lab` reads it.
+  out.details["ratio"] = std::exp(-r.all.median);
+  out.details["interval"] = {std::exp(-r.all.interval.high), std::exp(-r.all.interval.low)};
+  out.details["noise_floor"] = -std::expm1(-r.all.noise_floor);
+  if (r.works.size() == 1) {
+    out.details["samples_a"] = r.works[0].a_seconds;
+    out.details["samples_b"] = r.works[0].b_seconds;
+    out.details["unit"] = "s";
+  }
   out.details["level"] = with_model ? "engine" : "kernel";
   out.details["a"] = o.kernels.a;
   out.details["b"] = o.kernels.b;

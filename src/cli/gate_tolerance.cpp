@@ -47,12 +47,12 @@ nlohmann::ordered_json details(const ToleranceReport& r, const GateRecord& recor
   for (const JudgedFlip& f : r.flips) {
     j["flips"].push_back({{"prompt", record.prompts[static_cast<size_t>(f.flip.prompt)].name},
                           {"position", f.flip.position},
-                          {"from", {{"token", f.flip.from}, {"text", token_text(tokenizer, f.flip.from)}}},
-                          {"to", {{"token", f.flip.to}, {"text", token_text(tokenizer, f.flip.to)}}},
+                          {"token_a", {{"token", f.flip.from}, {"text", token_text(tokenizer, f.flip.from)}}},
+                          {"token_b", {{"token", f.flip.to}, {"text", token_text(tokenizer, f.flip.to)}}},
                           {"margin", f.flip.margin},
                           {"delta", f.flip.delta},
                           {"knife_edge", r.knife_edge},
-                          {"kind", kind_name(f.kind)}});
+                          {"class", kind_name(f.kind)}});
   }
   j["layers"] = r.drift.layers;
   if (r.first_drifting_layer >= 0) {
