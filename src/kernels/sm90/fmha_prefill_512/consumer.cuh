@@ -1,0 +1,439 @@
+// A consumer: 64 query rows, the scores of one granule of every pair, and 256 output columns. Its counterpart in the
+// other block has the same rows, the other granules and the other columns.
+//
+// S of the next pair is issued before P V of the current one; its softmax happens beside that P V.
+#pragma once
+
+#include "kernels/sm90/fmha_prefill_512/finish.cuh"
+#include "kernels/sm90/fmha_prefill_512/tiles.cuh"
+#include "kernels/sm90/fmha_prefill_512/wgmma_values.cuh"
+#include "kernels/sm90/smem_tile.cuh"
+#include "kernels/sm90/softmax.cuh"
+
+namespace tessera::sm90 {
+
+template <class Tag, int kRank>
+class Consumer512 {
+  using Layout = Layout512;
+  static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
+  static constexpr int kSlices = Layout::kSlices;
+  static constexpr int kBlocks = Layout::kGranule / 16;     // k16 blocks of a granule
+  static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
+  static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
+  static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
+  static constexpr int kPending = 2;                        // slices whose products may be under way
+  static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
+  static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
+
+  struct Fragments {
+    float s[kScores];        // S of a pair on its way
+    float x[kScores];        // complete, then p
+    uint32_t p[kBlocks][4];  // P of the current pair
+    float o[kOutputs];
+    ChunkRows rows;                  // l: of the current pair, m: of the newest
+    float closed_m[kRowsPerThread];  // of the chunk that ended with the current pair
+    float a[2][kRowsPerThread];      // of R3, of the newest pair's two granules
+    GranuleSums sums;                // of its own granule
+    float offset[kRowsPerThread];
+    bool moved;  // some row of the warpgroup changed its maximum there
+  };
+
+ public:
+  __device__ __forceinline__ Consumer512(const Arguments512& args, uint32_t shared, int warpgroup)
+      : args_(args), shared_(shared), w_(warpgroup) {}
+
+  __device__ __forceinline__ void run() {
+    Fragments f;
+    const Chain512<Tag> chain(args_, w_, kRank);
+    if (thread() == 0) {
+      barrier_arrive_expect(weights_full(), kWeightsArrive);
+    }
+#pragma unroll 1
+    for (uint32_t round = 0;; ++round) {
+      const Tile512 tile = take_tile(args_, shared_, round);
+      if (uniform(tile.head) < 0) {
+        break;
+      }
+      named_barrier_sync(kOwnBarrier + w_, 128);
+      if (thread() == 0) {
+        leave_tile(shared_, round);
+      }
+      first_row_ = uniform(tile.first_row) + w_ * Layout::kRows;
+      end_ = uniform(tile.end);
+      first_mask_ = uniform(tile.first_mask);
+      barrier_wait(base() + Layout::kQFull + 8 * w_, round % 2);
+      if (end_ > 0) {
+        attend(f, chain);
+      } else {
+        f.rows.clear();
+#pragma unroll
+        for (float& o : f.o) {
+          o = 0.0F;
+        }
+        named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
+        release(base() + Layout::kQEmpty + 8 * w_);
+      }
+      chain.finish(f.o, f.rows, max(end_ - 1, 0) / Layout::kChunkPairs, first_row_, uniform(tile.head),
+                   uniform(tile.batch));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static int thread() {
+    return thread_index() % 128;
+  }
+  // Opaque, so that addresses are computed where they are used rather than kept.
+  __device__ __forceinline__ uint32_t base() const {
+    return static_cast<uint32_t>(opaque(static_cast<int>(shared_)));
+  }
+  // For matrix descriptors: in a cluster, addresses of shared memory carry the block's rank above bit 17, which would
+  // land in the leading offset.
+  __device__ __forceinline__ uint32_t operands() const {
+    return base() & 0x3ffffU;
+  }
+  __device__ __forceinline__ uint32_t weights_full() const {
+    return base() + Layout::kWeightsFull + 8 * w_;
+  }
+  __device__ __forceinline__ uint32_t maxima_full() const {
+    return base() + Layout::kMaximaFull + 8 * w_;
+  }
+  __device__ __forceinline__ static uint32_t peer(uint32_t address) {
+    return in_block(address, 1 - kRank);
+  }
+
+  // A lane of every warp speaks for it.
+  __device__ __forceinline__ static void release(uint32_t barrier) {
+    if (thread() % 32 == 0) {
+      barrier_arrive(barrier);
+    }
+  }
+  __device__ __forceinline__ void wait_slice(int slice) const {
+    barrier_wait(base() + Layout::kFull + 8 * slice, turn_ % 2);
+  }
+  __device__ __forceinline__ void release_slice(int slice) const {
+    release(base() + Layout::kEmpty + 8 * slice);
+  }
+
+  // ---------------------------------------------------------------- matrix work
+
+  // R1 for 64 dims of the own granule.
+  __device__ __forceinline__ void issue_scores(Fragments& f, int slice) const {
+    const uint64_t q = tile_descriptor<KMajorTile>(operands() + Layout::kQ + w_ * Layout::kQBytes +
+                                                   slice * panel_bytes(Layout::kRows));
+    const uint64_t k = tile_descriptor<KMajorTile>(operands() + Layout::kRing + slice * Layout::kSliceBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kStepsOfSlice; ++step) {
+      if (slice == 0 && step == 0) {
+        wgmma_ss_first<kElement>(f.s, q, k);
+      } else {
+        wgmma_ss_next<kElement>(f.s, KMajorTile::step(q, Layout::kRows, step),
+                                KMajorTile::step(k, Layout::kGranule, step));
+      }
+    }
+    wgmma_commit();
+  }
+
+  // R6 for 16 keys: the first half of the slices are the even granule.
+  __device__ __forceinline__ void issue_output(Fragments& f, int slice, bool keep) const {
+    using VTile = MnMajorTile<Layout::kSliceKeys>;
+    const uint64_t v = tile_descriptor<VTile>(operands() + Layout::kRing + slice * Layout::kSliceBytes);
+    const int block = slice % kBlocks;
+    wgmma_fence();
+    if (slice / kBlocks == kRank) {
+      wgmma_rs<kElement>(f.o, f.p[block], v, keep);
+    } else {
+      const uint64_t p = tile_descriptor<KMajorTile>(operands() + Layout::kWeights + w_ * Layout::kWeightBytes);
+      wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block), v, keep);
+    }
+    wgmma_commit();
+  }
+
+  // ---------------------------------------------------------------- softmax
+
+  // S is complete. Copies, because ptxas would have every product wait for the one before if accumulators changed while
+  // others are to be issued.
+  __device__ __forceinline__ static void take_scores(Fragments& f) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      asm volatile("mov.f32 %0, %1;" : "=f"(f.x[i]) : "f"(f.s[i]));
+    }
+  }
+
+  // R2.
+  __device__ __forceinline__ void mask(Fragments& f, int pair) const {
+    const int t = thread();
+    const int row = t / 32 * 16 + t % 32 / 4;
+    if (pair >= first_mask_) {
+      const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
+#pragma unroll
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        const int limit = key_end(args_, first_row_ + row + 8 * h) - first_key;
+#pragma unroll
+        for (int i = 0; i < kScores / 2; ++i) {
+          float& s = f.x[i / 2 * 4 + 2 * h + i % 2];
+          s = i / 2 * 8 + i % 2 < limit ? s : minus_infinity();
+        }
+      }
+    }
+  }
+  // R3's maxima, to the other block as well.
+  __device__ __forceinline__ void find_maxima(Fragments& f, float (&mu)[kRowsPerThread]) const {
+    const int t = thread();
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      float largest[2] = {fmaxf(f.x[2 * h], f.x[2 * h + 1]), fmaxf(f.x[4 + 2 * h], f.x[5 + 2 * h])};
+#pragma unroll
+      for (int n = 2; n < kScores / 4; ++n) {
+        largest[n % 2] = fmaxf(largest[n % 2], fmaxf(f.x[4 * n + 2 * h], f.x[4 * n + 2 * h + 1]));
+      }
+      mu[h] = fmaxf(largest[0], largest[1]);
+#pragma unroll
+      for (int lanes = 1; lanes <= 2; lanes *= 2) {
+        mu[h] = fmaxf(mu[h], __shfl_xor_sync(kAllLanes, mu[h], lanes));
+      }
+    }
+    if (t == 0) {
+      barrier_arrive_expect(maxima_full(), Layout::kMaximaBytes);
+    }
+    if (t % 4 == 0) {
+      send(peer(base() + Layout::kMaxima + w_ * Layout::kMaximaBytes + t / 4 * 8), peer(maxima_full()),
+           make_float2(mu[0], mu[1]));
+    }
+  }
+
+  // R3 over both granules of pair `pair`, the number `count` of all that the consumer has had.
+  __device__ __forceinline__ void move_maxima(Fragments& f, int pair, uint32_t count,
+                                              const float (&mu)[kRowsPerThread]) const {
+    barrier_wait(maxima_full(), count % 2);
+    const float2 others = load_pair(base() + Layout::kMaxima + w_ * Layout::kMaximaBytes + thread() / 4 * 8);
+    const bool fresh = is_fresh(pair);
+    bool moved = false;
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      float m = f.rows.m[h];
+      if (fresh) {
+        f.closed_m[h] = m;
+        m = minus_infinity();
+      }
+      const float theirs = h == 0 ? others.x : others.y;
+#pragma unroll
+      for (int granule = 0; granule < 2; ++granule) {
+        const float u = ceil_of_product(granule == kRank ? mu[h] : theirs, args_.c);
+        const float after = u > __fadd_rn(m, kLazyThreshold) ? u : m;
+        // Without any key so far O and l are 0, whatever they are multiplied with.
+        f.a[granule][h] = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
+        moved |= f.a[granule][h] != 1.0F && !(fresh && granule == 0);
+        m = after;
+        if (granule == kRank) {
+          f.offset[h] = __fsub_rn(args_.bias, m == minus_infinity() ? 0.0F : m);
+        }
+      }
+      f.rows.m[h] = m;
+    }
+    f.moved = any_of_warpgroup(kOwnBarrier + w_, moved);
+  }
+
+  // R4 of a k16 block of the own granule, S := p unrounded.
+  __device__ __forceinline__ void weigh(Fragments& f, int block) const {
+    weigh_block(&f.x[8 * block], block == 0, f.offset, args_.c, f.sums);
+  }
+
+  // P and its sums to the other block.
+  __device__ __forceinline__ void send_weights(const Fragments& f, uint32_t count) const {
+    barrier_wait(base() + Layout::kPeerFree + 8 * w_, count % 2 ^ 1U);
+    const int t = thread();
+    const int row = t / 32 * 16 + t % 32 / 4;
+    const uint32_t full = peer(weights_full());
+    const uint32_t weights = peer(base() + Layout::kWeights + w_ * Layout::kWeightBytes);
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 piece =
+            transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
+        send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
+      }
+    }
+    send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full,
+         make_uint4(__float_as_uint(f.sums.g[0][0]), __float_as_uint(f.sums.g[0][1]), __float_as_uint(f.sums.g[1][0]),
+                    __float_as_uint(f.sums.g[1][1])));
+  }
+
+  // R7, once the other block's weights and sums are here.
+  __device__ __forceinline__ void add_pair_sums(Fragments& f, bool fresh) const {
+    const uint4 x = load_piece(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * thread());
+    const GranuleSums theirs{
+        {{__uint_as_float(x.x), __uint_as_float(x.y)}, {__uint_as_float(x.z), __uint_as_float(x.w)}}};
+    if (fresh) {
+#pragma unroll
+      for (auto& l : f.rows.l) {
+        l[0] = l[1] = 0.0F;
+      }
+    }
+#pragma unroll
+    for (int granule = 0; granule < 2; ++granule) {
+      add_sums(f.rows, f.a[granule], granule == kRank ? f.sums : theirs);
+    }
+  }
+
+  // ---------------------------------------------------------------- tiles
+
+  __device__ __forceinline__ static bool is_fresh(int pair) {
+    return pair % Layout::kChunkPairs == 0;
+  }
+
+  // P V of the pair before `pair` is complete, and nothing else is under way.
+  __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) const {
+    pin_registers(f.o);
+    release_slice(kSlices - 2);
+    release_slice(kSlices - 1);
+    if (thread() == 0) {
+      barrier_arrive_expect(weights_full(), kWeightsArrive);
+    }
+    if (thread() % 32 == 0) {
+      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
+    }
+    if (pair < end_ && is_fresh(pair)) {
+      chain.put_away(f.o, f.closed_m, f.rows.l, pair / Layout::kChunkPairs - 1);
+    } else if (pair < end_ && uniform(f.moved)) {
+      rescale_output(f.o, f.a[0]);
+    }
+  }
+
+  // R1 of a pair. `first`: nothing is under way before it, and nothing has to be sent.
+  __device__ __forceinline__ void score(Fragments& f, bool first) {
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      wait_slice(slice);
+      issue_scores(f, slice);
+      if (slice >= kPending) {
+        wgmma_wait<kPending>();
+        release_slice(slice - kPending);
+      }
+      if (slice == kPending && !first) {
+        send_weights(f, count_);
+      }
+    }
+    ++turn_;
+  }
+
+  __device__ __forceinline__ void attend(Fragments& f, const Chain512<Tag>& chain) {
+    score(f, true);
+    wgmma_wait<0>();
+    release_slice(kSlices - 2);
+    release_slice(kSlices - 1);
+    weigh_next(f, 0, count_);
+#pragma unroll 1
+    for (int i = 0; i < end_; ++i) {
+      round_weights<kElement>(f.x, f.p);
+      const bool next = i + 1 < end_;
+      if (next) {
+        score(f, false);
+      } else {
+        send_weights(f, count_);
+        release(base() + Layout::kQEmpty + 8 * w_);
+      }
+      multiply(f, i, next);
+      end_output(f, chain, i + 1);
+    }
+  }
+
+  // P V of pair i; if there is a next pair, whose S is under way, its softmax beside it.
+  __device__ __forceinline__ void multiply(Fragments& f, int i, bool next) {
+    const bool fresh = is_fresh(i);
+    barrier_wait(weights_full(), count_ % 2);
+    add_pair_sums(f, fresh);
+    fence_async_proxy();
+    float mu[kRowsPerThread];
+    // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
+    if (uniform(f.moved) || (next && i + 1 >= first_mask_)) {
+      multiply_apart(f, i, next, fresh);
+      return;
+    }
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      wait_slice(slice);
+      issue_output(f, slice, slice > 0 || !fresh);
+      if (slice < kSlices - kPending) {
+        wgmma_wait<kPending>();
+        if (slice >= kPending) {
+          release_slice(slice - kPending);
+        } else if (next) {
+          release_slice(slice + kSlices - kPending);
+        }
+      }
+      if (next && slice == kPending - 1) {
+        take_scores(f);
+        find_maxima(f, mu);
+      }
+    }
+    if (next) {
+      move_maxima(f, i + 1, count_ + 1, mu);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        weigh(f, block);
+      }
+    }
+    wgmma_wait<0>();
+    release_slice(kSlices - 2 * kPending);
+    release_slice(kSlices - 2 * kPending + 1);
+    ++turn_;
+    ++count_;
+  }
+  // The same where O changes between the granules: step by step.
+  __device__ __forceinline__ void multiply_apart(Fragments& f, int i, bool next, bool fresh) {
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    if (next) {
+      release_slice(kSlices - 2);
+      release_slice(kSlices - 1);
+    }
+#pragma unroll
+    for (int slice = 0; slice < kBlocks; ++slice) {
+      wait_slice(slice);
+      issue_output(f, slice, slice > 0 || !fresh);
+    }
+    wgmma_wait<0>();
+    pin_registers(f.o);
+    rescale_output(f.o, f.a[1]);
+#pragma unroll
+    for (int slice = kBlocks; slice < kSlices; ++slice) {
+      wait_slice(slice);
+      issue_output(f, slice, true);
+    }
+    wgmma_wait<0>();
+    pin_registers(f.o);
+#pragma unroll
+    for (int slice = 0; slice + kPending < kSlices; ++slice) {
+      release_slice(slice);
+    }
+    if (next) {
+      weigh_next(f, i + 1, count_ + 1);
+    }
+    ++turn_;
+    ++count_;
+  }
+
+  // R2 to R5 of a pair whose S is complete.
+  __device__ __forceinline__ void weigh_next(Fragments& f, int pair, uint32_t count) const {
+    float mu[kRowsPerThread];
+    take_scores(f);
+    mask(f, pair);
+    find_maxima(f, mu);
+    move_maxima(f, pair, count, mu);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      weigh(f, block);
+    }
+  }
+
+  const Arguments512& args_;
+  uint32_t shared_;
+  int w_;
+  int first_row_ = 0, end_ = 0, first_mask_ = 0;
+  uint32_t turn_ = 0;   // of the ring
+  uint32_t count_ = 0;  // pairs so far
+};
+
+}  // namespace tessera::sm90

@@ -1,0 +1,84 @@
+// The threads that feed a block: K and V in slices through one ring, Q of each consumer.
+#pragma once
+
+#include "kernels/sm90/fmha_prefill_512/tiles.cuh"
+
+namespace tessera::sm90 {
+
+struct Producer512 {
+  using Layout = Layout512;
+  const Arguments512& args;
+  uint32_t shared;
+  int rank;
+
+  // A turn of the ring is the K, or the V, of a pair. Order: K 0, K 1, V 0, K 2, V 1, ..
+  __device__ __forceinline__ void produce() const {
+    uint32_t turn = 0;
+    for (uint32_t round = 0;; ++round) {
+      const Tile512 tile = take_tile(args, shared, round);
+      if (tile.head < 0) {
+        return;
+      }
+      leave_tile(shared, round);
+      const int head = tile.head / args.group;
+      for (int i = 0; i < tile.end; ++i) {
+        if (i == 0) {
+          fetch_keys(turn++, 0, head, tile.batch);
+        }
+        if (i + 1 < tile.end) {
+          fetch_keys(turn++, i + 1, head, tile.batch);
+        }
+        fetch_values(turn++, i, head, tile.batch);
+      }
+    }
+  }
+
+  __device__ __forceinline__ uint32_t begin_slice(uint32_t turn, int slice) const {
+    const uint32_t full = shared + Layout::kFull + 8 * slice;
+    barrier_wait(shared + Layout::kEmpty + 8 * slice, turn % 2 ^ 1U);
+    barrier_arrive_expect(full, Layout::kSliceBytes);
+    return full;
+  }
+  __device__ __forceinline__ void fetch_keys(uint32_t turn, int pair, int head, int batch) const {
+#pragma unroll 1
+    for (int slice = 0; slice < Layout::kSlices; ++slice) {
+      const uint32_t full = begin_slice(turn, slice);
+      load_box(shared + Layout::kRing + slice * Layout::kSliceBytes, &args.k_map, full, slice * kPanelColumns,
+               pair * Layout::kPairKeys + rank * Layout::kGranule, head, batch);
+    }
+  }
+  __device__ __forceinline__ void fetch_values(uint32_t turn, int pair, int head, int batch) const {
+#pragma unroll 1
+    for (int slice = 0; slice < Layout::kSlices; ++slice) {
+      const uint32_t full = begin_slice(turn, slice);
+#pragma unroll
+      for (int panel = 0; panel < Layout::kSlicePanels; ++panel) {
+        load_box(shared + Layout::kRing + slice * Layout::kSliceBytes + panel * panel_bytes(Layout::kSliceKeys),
+                 &args.v_map, full, rank * Layout::kColumns + panel * kPanelColumns,
+                 pair * Layout::kPairKeys + slice * Layout::kSliceKeys, head, batch);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void produce_queries(int consumer) const {
+    const uint32_t full = shared + Layout::kQFull + 8 * consumer;
+    for (uint32_t round = 0;; ++round) {
+      const Tile512 tile = take_tile(args, shared, round);
+      if (tile.head < 0) {
+        return;
+      }
+      leave_tile(shared, round);
+      barrier_wait(shared + Layout::kQEmpty + 8 * consumer, round % 2 ^ 1U);
+      barrier_arrive_expect(full, Layout::kQBytes);
+      const uint64_t policy = read_once_policy();
+#pragma unroll 1
+      for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
+        load_box_as(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(Layout::kRows), &args.q_map,
+                    full, panel * kPanelColumns, tile.first_row + consumer * Layout::kRows, tile.head, tile.batch,
+                    policy);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::sm90
