@@ -48,7 +48,13 @@ struct Layout512 {
   static constexpr int kSumBytes = 128 * 16;
   static constexpr int kMaxima = kSums + kConsumers * kSumBytes;  // its largest scores, a float per row
   static constexpr int kMaximaBytes = kRows * 4;
-  static constexpr int kBarriers = kMaxima + kConsumers * kMaximaBytes;
+  // What registers have no room for, per consumer: l of R7 and the maxima of the chunk that has just ended.
+  static constexpr int kRowSums = kMaxima + kConsumers * kMaximaBytes;   // 16 bytes per thread
+  static constexpr int kClosed = kRowSums + kConsumers * kSumBytes;      // 8 bytes per thread
+  static constexpr int kOwnSums = kClosed + kConsumers * kSumBytes / 2;  // R7's sums of the own granule, as kSums
+  static constexpr int kFactors =
+      kOwnSums + kConsumers * kSumBytes;  // a of R3 of a pair's granules, 16 bytes per thread
+  static constexpr int kBarriers = kFactors + kConsumers * kSumBytes;
   static constexpr int kTileSlots = 2;  // query tiles that are known ahead
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;  // of the ring's stages
@@ -89,6 +95,7 @@ struct Arguments512 {
   bool causal;
   float c;              // R0
   float bias;           // b of R4
+  uint32_t zero;        // 0, which the compiler does not know
   int* tile_counter;    // 0 before a launch, and after it
   float4* chains;       // scratch of chunks: (cluster, block, consumer, piece, thread); null up to one chunk
   float4* superchunks;  // the same of superchunks

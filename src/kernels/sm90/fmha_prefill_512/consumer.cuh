@@ -25,17 +25,14 @@ class Consumer512 {
   static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
 
+  using Sums = float[kRowsPerThread][kClassesPerThread];
   struct Fragments {
     float s[kScores];        // S of a pair on its way
     float x[kScores];        // complete, then p
     uint32_t p[kBlocks][4];  // P of the current pair
     float o[kOutputs];
-    ChunkRows rows;                  // l: of the current pair, m: of the newest
-    float closed_m[kRowsPerThread];  // of the chunk that ended with the current pair
-    float a[2][kRowsPerThread];      // of R3, of the newest pair's two granules
-    GranuleSums sums;                // of its own granule
-    float offset[kRowsPerThread];
-    bool moved;  // some row of the warpgroup changed its maximum there
+    float m[kRowsPerThread];  // R3, of the newest pair
+    ChunkRows own;            // m: after the own granule of that pair
   };
 
  public:
@@ -65,7 +62,8 @@ class Consumer512 {
       if (end_ > 0) {
         attend(f, chain);
       } else {
-        f.rows.clear();
+        f.m[0] = f.m[1] = minus_infinity();
+        keep_sums(row_sums_at(), {});
 #pragma unroll
         for (float& o : f.o) {
           o = 0.0F;
@@ -73,7 +71,9 @@ class Consumer512 {
         named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
         release(base() + Layout::kQEmpty + 8 * w_);
       }
-      chain.finish(f.o, f.rows, max(end_ - 1, 0) / Layout::kChunkPairs, first_row_, uniform(tile.head),
+      Sums l;
+      load_sums(row_sums_at(), l);
+      chain.finish(f.o, f.m, l, max(end_ - 1, 0) / Layout::kChunkPairs, first_row_, uniform(tile.head),
                    uniform(tile.batch));
     }
   }
@@ -204,39 +204,41 @@ class Consumer512 {
 
   // R3 over both granules of pair `pair`, the number `count` of all that the consumer has had.
   __device__ __forceinline__ void move_maxima(Fragments& f, int pair, uint32_t count,
-                                              const float (&mu)[kRowsPerThread]) const {
+                                              const float (&mu)[kRowsPerThread]) {
     barrier_wait(maxima_full(), count % 2);
     const float2 others = load_pair(base() + Layout::kMaxima + w_ * Layout::kMaximaBytes + thread() / 4 * 8);
     const bool fresh = is_fresh(pair);
     bool moved = false;
+    Sums a;
+    if (fresh) {
+      store_pair(closed_at(), make_float2(f.m[0], f.m[1]));
+    }
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      float m = f.rows.m[h];
-      if (fresh) {
-        f.closed_m[h] = m;
-        m = minus_infinity();
-      }
+      float m = fresh ? minus_infinity() : f.m[h];
       const float theirs = h == 0 ? others.x : others.y;
 #pragma unroll
       for (int granule = 0; granule < 2; ++granule) {
         const float u = ceil_of_product(granule == kRank ? mu[h] : theirs, args_.c);
         const float after = u > __fadd_rn(m, kLazyThreshold) ? u : m;
         // Without any key so far O and l are 0, whatever they are multiplied with.
-        f.a[granule][h] = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
-        moved |= f.a[granule][h] != 1.0F && !(fresh && granule == 0);
+        a[granule][h] = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
+        moved |= a[granule][h] != 1.0F && !(fresh && granule == 0);
         m = after;
         if (granule == kRank) {
-          f.offset[h] = __fsub_rn(args_.bias, m == minus_infinity() ? 0.0F : m);
+          f.own.m[h] = m;
         }
       }
-      f.rows.m[h] = m;
+      f.m[h] = m;
     }
-    f.moved = any_of_warpgroup(kOwnBarrier + w_, moved);
+    keep_sums(factors_at(), a);
+    moved_ = any_of_warpgroup(kOwnBarrier + w_, moved) ? 1 : 0;
   }
 
-  // R4 of a k16 block of the own granule, S := p unrounded.
-  __device__ __forceinline__ void weigh(Fragments& f, int block) const {
-    weigh_block(&f.x[8 * block], block == 0, f.offset, args_.c, f.sums);
+  // R4 of the own granule, x := p unrounded, and R7's sums of it.
+  __device__ __forceinline__ void weigh(Fragments& f) const {
+    const GranuleSums sums = weigh_only(f.x, f.own, args_.c, args_.bias, args_.zero);
+    keep_sums(own_sums_at(), sums.g);
   }
 
   // P and its sums to the other block.
@@ -255,26 +257,57 @@ class Consumer512 {
         send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
       }
     }
-    send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full,
-         make_uint4(__float_as_uint(f.sums.g[0][0]), __float_as_uint(f.sums.g[0][1]), __float_as_uint(f.sums.g[1][0]),
-                    __float_as_uint(f.sums.g[1][1])));
+    send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
   }
 
   // R7, once the other block's weights and sums are here.
-  __device__ __forceinline__ void add_pair_sums(Fragments& f, bool fresh) const {
-    const uint4 x = load_piece(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * thread());
-    const GranuleSums theirs{
-        {{__uint_as_float(x.x), __uint_as_float(x.y)}, {__uint_as_float(x.z), __uint_as_float(x.w)}}};
+  __device__ __forceinline__ void add_pair_sums(bool fresh) const {
+    GranuleSums sums[2];
+    load_sums(own_sums_at(), sums[kRank].g);
+    load_sums(sums_at(Layout::kSums), sums[1 - kRank].g);
+    Sums a;
+    load_sums(factors_at(), a);
+    ChunkRows rows;
+    load_sums(row_sums_at(), rows.l);
     if (fresh) {
 #pragma unroll
-      for (auto& l : f.rows.l) {
+      for (auto& l : rows.l) {
         l[0] = l[1] = 0.0F;
       }
     }
 #pragma unroll
     for (int granule = 0; granule < 2; ++granule) {
-      add_sums(f.rows, f.a[granule], granule == kRank ? f.sums : theirs);
+      add_sums(rows, a[granule], sums[granule]);
     }
+    keep_sums(row_sums_at(), rows.l);
+  }
+  // Sums of a thread's rows and classes lie in shared memory, because registers have no room for them.
+  __device__ __forceinline__ uint32_t sums_at(int place) const {
+    return base() + place + w_ * Layout::kSumBytes + 16 * thread();
+  }
+  __device__ __forceinline__ uint32_t row_sums_at() const {
+    return sums_at(Layout::kRowSums);
+  }
+  __device__ __forceinline__ uint32_t factors_at() const {
+    return sums_at(Layout::kFactors);
+  }
+  __device__ __forceinline__ uint32_t own_sums_at() const {
+    return sums_at(Layout::kOwnSums);
+  }
+  __device__ __forceinline__ static void load_sums(uint32_t from, Sums& sums) {
+    const uint4 x = load_piece(from);
+    sums[0][0] = __uint_as_float(x.x);
+    sums[0][1] = __uint_as_float(x.y);
+    sums[1][0] = __uint_as_float(x.z);
+    sums[1][1] = __uint_as_float(x.w);
+  }
+  __device__ __forceinline__ static void keep_sums(uint32_t to, const Sums& sums) {
+    store_piece(to, make_uint4(__float_as_uint(sums[0][0]), __float_as_uint(sums[0][1]), __float_as_uint(sums[1][0]),
+                               __float_as_uint(sums[1][1])));
+  }
+  // So do the maxima of the chunk that ends.
+  __device__ __forceinline__ uint32_t closed_at() const {
+    return base() + Layout::kClosed + w_ * Layout::kSumBytes / 2 + 8 * thread();
   }
 
   // ---------------------------------------------------------------- tiles
@@ -295,9 +328,14 @@ class Consumer512 {
       arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
     }
     if (pair < end_ && is_fresh(pair)) {
-      chain.put_away(f.o, f.closed_m, f.rows.l, pair / Layout::kChunkPairs - 1);
-    } else if (pair < end_ && uniform(f.moved)) {
-      rescale_output(f.o, f.a[0]);
+      Sums l;
+      load_sums(row_sums_at(), l);
+      const float2 m = load_pair(closed_at());
+      chain.put_away(f.o, {m.x, m.y}, l, pair / Layout::kChunkPairs - 1);
+    } else if (pair < end_ && moved_ != 0) {
+      Sums a;
+      load_sums(factors_at(), a);
+      rescale_output(f.o, a[0]);
     }
   }
 
@@ -343,11 +381,11 @@ class Consumer512 {
   __device__ __forceinline__ void multiply(Fragments& f, int i, bool next) {
     const bool fresh = is_fresh(i);
     barrier_wait(weights_full(), count_ % 2);
-    add_pair_sums(f, fresh);
+    add_pair_sums(fresh);
     fence_async_proxy();
     float mu[kRowsPerThread];
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
-    if (uniform(f.moved) || (next && i + 1 >= first_mask_)) {
+    if (moved_ != 0 || (next && i + 1 >= first_mask_)) {
       multiply_apart(f, i, next, fresh);
       return;
     }
@@ -370,10 +408,7 @@ class Consumer512 {
     }
     if (next) {
       move_maxima(f, i + 1, count_ + 1, mu);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        weigh(f, block);
-      }
+      weigh(f);
     }
     wgmma_wait<0>();
     release_slice(kSlices - 2 * kPending);
@@ -396,7 +431,9 @@ class Consumer512 {
     }
     wgmma_wait<0>();
     pin_registers(f.o);
-    rescale_output(f.o, f.a[1]);
+    Sums a;
+    load_sums(factors_at(), a);
+    rescale_output(f.o, a[1]);
 #pragma unroll
     for (int slice = kBlocks; slice < kSlices; ++slice) {
       wait_slice(slice);
@@ -416,16 +453,13 @@ class Consumer512 {
   }
 
   // R2 to R5 of a pair whose S is complete.
-  __device__ __forceinline__ void weigh_next(Fragments& f, int pair, uint32_t count) const {
+  __device__ __forceinline__ void weigh_next(Fragments& f, int pair, uint32_t count) {
     float mu[kRowsPerThread];
     take_scores(f);
     mask(f, pair);
     find_maxima(f, mu);
     move_maxima(f, pair, count, mu);
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      weigh(f, block);
-    }
+    weigh(f);
   }
 
   const Arguments512& args_;
@@ -434,6 +468,7 @@ class Consumer512 {
   int first_row_ = 0, end_ = 0, first_mask_ = 0;
   uint32_t turn_ = 0;   // of the ring
   uint32_t count_ = 0;  // pairs so far
+  int moved_ = 0;       // some row of the warpgroup changed its maximum in the newest pair
 };
 
 }  // namespace tessera::sm90

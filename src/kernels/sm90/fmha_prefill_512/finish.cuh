@@ -55,9 +55,10 @@ class Chain512 {
   }
 
   // R9 of rows first_row .. of a head, whose last chunk `index` is (o, rows).
-  __device__ __forceinline__ void finish(const float (&o)[kOutputs], const ChunkRows& rows, int index, int first_row,
+  __device__ __forceinline__ void finish(const float (&o)[kOutputs], const float (&m)[kRowsPerThread],
+                                         const float (&l)[kRowsPerThread][kClassesPerThread], int index, int first_row,
                                          int head, int batch) const {
-    StateRows closed{{rows.m[0], rows.m[1]}, {sum_classes(rows.l[0]), sum_classes(rows.l[1])}};
+    StateRows closed{{m[0], m[1]}, {sum_classes(l[0]), sum_classes(l[1])}};
     const bool any_chunk = index % kSuperchunkChunks != 0;
     const bool any_superchunk = index >= kSuperchunkChunks;
     const ChainWeights inner = chain_before(any_chunk, place(args_.chains), closed);
@@ -80,23 +81,23 @@ class Chain512 {
       }
       none[h] = empty;
       rescale[h] = 1.0F;
-      float l = closed.l[h];
+      float sum = closed.l[h];
       if (args_.sinks != nullptr) {
         const float sink = __fmul_rn(args_.sinks[head], kLog2E);
         none[h] = empty || sink == -minus_infinity();
         if (!none[h] && sink != minus_infinity()) {
           const float highest = fmaxf(closed.m[h], ceilf(sink));
           rescale[h] = drop_weight(__fsub_rn(highest, closed.m[h]));
-          l = __fadd_rn(__fmul_rn(l, rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
+          sum = __fadd_rn(__fmul_rn(sum, rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
         }
       }
-      inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(l);
+      inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
-    const float4* const chunks = place(args_.chains);
-    const float4* const superchunks = place(args_.superchunks);
 #pragma unroll
     for (int first = 0; first < kPieces; first += kBatch) {
       float x[kBatch][4];
+      const float4* const chunks = place(args_.chains);  // rather than kept
+      const float4* const superchunks = place(args_.superchunks);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         float4 y = piece(o, first + i);

@@ -21,14 +21,14 @@ struct Producer512 {
       }
       leave_tile(shared, round);
       const int head = tile.head / args.group;
-      for (int i = 0; i < tile.end; ++i) {
-        if (i == 0) {
-          fetch_keys(turn++, 0, head, tile.batch);
-        }
+#pragma unroll 1
+      for (int i = -1; i < tile.end; ++i) {
         if (i + 1 < tile.end) {
           fetch_keys(turn++, i + 1, head, tile.batch);
         }
-        fetch_values(turn++, i, head, tile.batch);
+        if (i >= 0) {
+          fetch_values(turn++, i, head, tile.batch);
+        }
       }
     }
   }
@@ -51,7 +51,7 @@ struct Producer512 {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-#pragma unroll
+#pragma unroll 1
       for (int panel = 0; panel < Layout::kSlicePanels; ++panel) {
         load_box(shared + Layout::kRing + slice * Layout::kSliceBytes + panel * panel_bytes(Layout::kSliceKeys),
                  &args.v_map, full, rank * Layout::kColumns + panel * kPanelColumns,
