@@ -120,6 +120,16 @@ __device__ __forceinline__ void store_box_as(const CUtensorMap* map, uint32_t so
       : "memory");
 }
 
+// The same for the maps of make_panels_map(): (dim 0, token, panel, head, batch).
+__device__ __forceinline__ void load_panels_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
+                                                int token, int panel, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, "
+      "%7}], [%2];" ::"r"(destination),
+      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(0), "r"(token), "r"(panel), "r"(head), "r"(batch)
+      : "memory");
+}
+
 // The same for the maps of make_clipped_map(): (dim, row, sum, head, batch).
 __device__ __forceinline__ void load_clipped_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
                                                  int dim, int row, int sum, int head, int batch) {

@@ -79,7 +79,8 @@ struct Layout512 {
 struct Arguments512 {
   CUtensorMap q_map;  // box (64 rows, 64 dims)
   CUtensorMap k_map;  // box (64 keys, 64 dims)
-  CUtensorMap v_map;  // box (16 keys, 64 dims)
+  CUtensorMap v_map;  // box (16 keys, 64 dims), or four panels of that: a slice
+  bool whole_slices;  // the latter
   void* o;            // of the element type, or fp32 with wide_output
   int64_t o_stride_batch, o_stride_token, o_stride_head;
   tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted

@@ -43,9 +43,17 @@ class Chain512 {
     float4* const memory = place(args_.chains);
     const bool any = index % kSuperchunkChunks != 0;
     const ChainWeights w = chain_before(any, memory, closed);
+    Batch next = fetch(any, memory, 0);
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      __stcg(memory + i * 128, chain_piece(load_if(any, memory + i * 128), piece(o, i), w));
+    for (int first = 0; first < kPieces; first += kBatch) {
+      const Batch before = next;
+      if (first + kBatch < kPieces) {
+        next = fetch(any, memory, first + kBatch);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        __stcg(memory + (first + i) * 128, chain_piece(before.x[i], piece(o, first + i), w));
+      }
     }
     if ((index + 1) % kSuperchunkChunks == 0) {
       close_superchunk(closed, index >= kSuperchunkChunks);
@@ -93,16 +101,20 @@ class Chain512 {
       }
       inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
+    Batch next = fetch(any_chunk, place(args_.chains), 0);
 #pragma unroll
     for (int first = 0; first < kPieces; first += kBatch) {
       float x[kBatch][4];
-      const float4* const chunks = place(args_.chains);  // rather than kept
-      const float4* const superchunks = place(args_.superchunks);
+      const Batch chunks = next;
+      if (first + kBatch < kPieces) {
+        next = fetch(any_chunk, place(args_.chains), first + kBatch);
+      }
+      const Batch superchunks = fetch(any_superchunk, place(args_.superchunks), first);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         float4 y = piece(o, first + i);
-        y = chain_piece(load_if(any_chunk, chunks + (first + i) * 128), y, inner);
-        y = chain_piece(load_if(any_superchunk, superchunks + (first + i) * 128), y, outer);
+        y = chain_piece(chunks.x[i], y, inner);
+        y = chain_piece(superchunks.x[i], y, outer);
         const float all[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -133,6 +145,20 @@ class Chain512 {
   __device__ __forceinline__ float4* place(float4* scratch) const {
     return scratch + static_cast<int64_t>(blockIdx.x * Layout::kConsumers + warpgroup_) * (kPieces + 1) * 128 +
            thread_index() % 128;
+  }
+
+  struct Batch {
+    float4 x[kBatch];
+  };
+  // Pieces from `first` on, or zeros. The next batch is on its way while one is worked on: a piece at a time would wait
+  // for memory 32 times.
+  __device__ __forceinline__ static Batch fetch(bool any, const float4* memory, int first) {
+    Batch batch;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      batch.x[i] = load_if(any, memory + (first + i) * 128);
+    }
+    return batch;
   }
 
   // `state` := chain(the state in memory, state) in its scalars, if there is one there; else the weights leave O alone,

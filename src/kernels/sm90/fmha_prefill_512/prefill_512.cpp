@@ -117,9 +117,12 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
     int box_tokens;
     CUtensorMap& map;
   };
+  a.whole_slices = v.dims % kPanelColumns == 0;
   for (const Map& m : {Map{"q", problem.q, Layout::kRows, a.q_map}, Map{"k", k, Layout::kGranule, a.k_map},
                        Map{"v", v, Layout::kSliceKeys, a.v_map}}) {
-    Result<CUtensorMap> map = make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
+    Result<CUtensorMap> map = &m.map == &a.v_map && a.whole_slices
+                                  ? make_panels_map(m.name, m.tensor, entry.bf16, m.box_tokens, Layout::kSlicePanels)
+                                  : make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
     if (!map.ok()) {
       return map.status();
     }

@@ -51,11 +51,16 @@ struct Producer512 {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
+      const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
+      const int key = pair * Layout::kPairKeys + slice * Layout::kSliceKeys;
+      if (args.whole_slices) {
+        load_panels_box(to, &args.v_map, full, key, rank * Layout::kSlicePanels, head, batch);
+        continue;
+      }
 #pragma unroll 1
       for (int panel = 0; panel < Layout::kSlicePanels; ++panel) {
-        load_box(shared + Layout::kRing + slice * Layout::kSliceBytes + panel * panel_bytes(Layout::kSliceKeys),
-                 &args.v_map, full, rank * Layout::kColumns + panel * kPanelColumns,
-                 pair * Layout::kPairKeys + slice * Layout::kSliceKeys, head, batch);
+        load_box(to + panel * panel_bytes(Layout::kSliceKeys), &args.v_map, full,
+                 rank * Layout::kColumns + panel * kPanelColumns, key, head, batch);
       }
     }
   }
