@@ -21,6 +21,7 @@ class Consumer512 {
   static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
   static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
+  static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
   static constexpr int kPending = 2;                        // slices whose products may be under way
   static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
@@ -235,9 +236,17 @@ class Consumer512 {
     moved_ = any_of_warpgroup(kOwnBarrier + w_, moved) ? 1 : 0;
   }
 
-  // R4 of the own granule, x := p unrounded, and R7's sums of it.
-  __device__ __forceinline__ void weigh(Fragments& f) const {
-    const GranuleSums sums = weigh_only(f.x, f.own, args_.c, args_.bias, args_.zero);
+  // R4 of the own granule, x := p unrounded, and R7's sums of it; between(block) comes after each k16 block.
+  template <class Between>
+  __device__ __forceinline__ void weigh(Fragments& f, const Between& between) const {
+    GranuleSums sums;
+    float offset[kRowsPerThread];
+    weight_offsets(f.own, args_.bias, offset);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      weigh_block(&f.x[8 * block], block == 0, offset, args_.c, sums);
+      between(block);
+    }
     keep_sums(own_sums_at(), sums.g);
   }
 
@@ -316,17 +325,25 @@ class Consumer512 {
     return pair % Layout::kChunkPairs == 0;
   }
 
-  // P V of the pair before `pair` is complete, and nothing else is under way.
-  __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) const {
-    pin_registers(f.o);
-    release_slice(kSlices - 2);
-    release_slice(kSlices - 1);
+  // The other block's weights are multiplied: there is room for the next ones.
+  __device__ __forceinline__ void free_weights() const {
     if (thread() == 0) {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
     if (thread() % 32 == 0) {
       arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
     }
+  }
+
+  // P V of the pair before `pair` is complete, and nothing else is under way.
+  __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) {
+    pin_registers(f.o);
+    release_slice(kSlices - 2);
+    release_slice(kSlices - 1);
+    if (!freed_) {
+      free_weights();
+    }
+    freed_ = false;
     if (pair < end_ && is_fresh(pair)) {
       Sums l;
       load_sums(row_sums_at(), l);
@@ -349,7 +366,7 @@ class Consumer512 {
         wgmma_wait<kPending>();
         release_slice(slice - kPending);
       }
-      if (slice == kPending && !first) {
+      if (slice == kSendSlice && !first) {
         send_weights(f, count_);
       }
     }
@@ -393,26 +410,51 @@ class Consumer512 {
     for (int slice = 0; slice < kSlices; ++slice) {
       wait_slice(slice);
       issue_output(f, slice, slice > 0 || !fresh);
-      if (slice < kSlices - kPending) {
+      if (slice == kPending - 1) {
         wgmma_wait<kPending>();
-        if (slice >= kPending) {
-          release_slice(slice - kPending);
-        } else if (next) {
-          release_slice(slice + kSlices - kPending);
+        if (next) {
+          release_slice(kSlices - 2);
+          release_slice(kSlices - 1);
+          take_scores(f);
+          find_maxima(f, mu);
         }
       }
-      if (next && slice == kPending - 1) {
-        take_scores(f);
-        find_maxima(f, mu);
+      if (slice == kBlocks + 1) {
+        wgmma_wait<4>();
+        release_slice(0);
+        release_slice(1);
+        if (next) {
+          move_maxima(f, i + 1, count_ + 1, mu);
+        }
       }
     }
+    // Products may be waited for in any step between here and the last one.
+    const auto give_back = [&](int block) {
+      if (block == 0) {
+        wgmma_wait<4>();
+        release_slice(2);
+        release_slice(3);
+        if (kRank == 1) {
+          free_weights();
+        }
+      } else if (block == 1) {
+        wgmma_wait<3>();
+        release_slice(4);
+      } else if (block == 2) {
+        wgmma_wait<2>();
+        release_slice(5);
+      }
+    };
     if (next) {
-      move_maxima(f, i + 1, count_ + 1, mu);
-      weigh(f);
+      weigh(f, give_back);
+    } else {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        give_back(block);
+      }
     }
     wgmma_wait<0>();
-    release_slice(kSlices - 2 * kPending);
-    release_slice(kSlices - 2 * kPending + 1);
+    freed_ = kRank == 1;
     ++turn_;
     ++count_;
   }
@@ -459,7 +501,7 @@ class Consumer512 {
     mask(f, pair);
     find_maxima(f, mu);
     move_maxima(f, pair, count, mu);
-    weigh(f);
+    weigh(f, [](int) {});
   }
 
   const Arguments512& args_;
@@ -468,6 +510,7 @@ class Consumer512 {
   int first_row_ = 0, end_ = 0, first_mask_ = 0;
   uint32_t turn_ = 0;   // of the ring
   uint32_t count_ = 0;  // pairs so far
+  bool freed_ = false;  // free_weights() has been called for the current pair
   int moved_ = 0;       // some row of the warpgroup changed its maximum in the newest pair
 };
 
