@@ -21,9 +21,10 @@ class Consumer512 {
   static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
   static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
-  static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
-  static constexpr int kPending = 2;                        // slices whose products may be under way
-  static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
+  static constexpr int kSendSlice = 3;                      // of S: the other block has room for weights by then
+  static constexpr int kQueued = 4;           // slices of V whose products may be under way beside the softmax
+  static constexpr int kPending = 2;          // slices whose products may be under way
+  static constexpr uint32_t kOwnBarrier = 1;  // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
@@ -236,37 +237,42 @@ class Consumer512 {
     moved_ = any_of_warpgroup(kOwnBarrier + w_, moved) ? 1 : 0;
   }
 
-  // R4 of the own granule, x := p unrounded, and R7's sums of it; between(block) comes after each k16 block.
-  template <class Between>
-  __device__ __forceinline__ void weigh(Fragments& f, const Between& between) const {
+  // R4 of a k16 block of the own granule, x := p unrounded, between products of the pair before: its sums so far lie in
+  // shared memory, because registers have no room for them there.
+  __device__ __forceinline__ void weigh_one(Fragments& f, int block) const {
     GranuleSums sums;
+    if (block > 0) {
+      load_sums(own_sums_at(), sums.g);
+    }
     float offset[kRowsPerThread];
     weight_offsets(f.own, args_.bias, offset);
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      weigh_block(&f.x[8 * block], block == 0, offset, args_.c, sums);
-      between(block);
-    }
+    weigh_block(&f.x[8 * block], block == 0, offset, args_.c, sums);
+    keep_sums(own_sums_at(), sums.g);
+  }
+  // All of them at once.
+  __device__ __forceinline__ void weigh(Fragments& f) const {
+    const GranuleSums sums = weigh_only(f.x, f.own, args_.c, args_.bias, args_.zero);
     keep_sums(own_sums_at(), sums.g);
   }
 
-  // P and its sums to the other block.
-  __device__ __forceinline__ void send_weights(const Fragments& f, uint32_t count) const {
-    barrier_wait(base() + Layout::kPeerFree + 8 * w_, count % 2 ^ 1U);
+  // P of one of a thread's rows to the other block, and its sums with the second one.
+  __device__ __forceinline__ void send_weights(const Fragments& f, uint32_t count, int h) const {
+    if (h == 0) {
+      barrier_wait(base() + Layout::kPeerFree + 8 * w_, count % 2 ^ 1U);
+    }
     const int t = thread();
     const int row = t / 32 * 16 + t % 32 / 4;
     const uint32_t full = peer(weights_full());
     const uint32_t weights = peer(base() + Layout::kWeights + w_ * Layout::kWeightBytes);
 #pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 piece =
-            transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
-        send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const uint4 piece =
+          transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
+      send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
     }
-    send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
+    if (h == 1) {
+      send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
+    }
   }
 
   // R7, once the other block's weights and sums are here.
@@ -366,8 +372,8 @@ class Consumer512 {
         wgmma_wait<kPending>();
         release_slice(slice - kPending);
       }
-      if (slice == kSendSlice && !first) {
-        send_weights(f, count_);
+      if ((slice == kSendSlice || slice == kSendSlice + 1) && !first) {
+        send_weights(f, count_, slice - kSendSlice);
       }
     }
     ++turn_;
@@ -386,7 +392,8 @@ class Consumer512 {
       if (next) {
         score(f, false);
       } else {
-        send_weights(f, count_);
+        send_weights(f, count_, 0);
+        send_weights(f, count_, 1);
         release(base() + Layout::kQEmpty + 8 * w_);
       }
       multiply(f, i, next);
@@ -419,40 +426,24 @@ class Consumer512 {
           find_maxima(f, mu);
         }
       }
-      if (slice == kBlocks + 1) {
-        wgmma_wait<4>();
-        release_slice(0);
-        release_slice(1);
+      if (slice == kBlocks - 1 && next) {
+        move_maxima(f, i + 1, count_ + 1, mu);
+      }
+      if (slice >= kBlocks) {
+        wgmma_wait<kQueued>();
+        release_slice(slice - kQueued);
         if (next) {
-          move_maxima(f, i + 1, count_ + 1, mu);
+          weigh_one(f, slice - kBlocks);
         }
       }
     }
-    // Products may be waited for in any step between here and the last one.
-    const auto give_back = [&](int block) {
-      if (block == 0) {
-        wgmma_wait<4>();
-        release_slice(2);
-        release_slice(3);
-        if (kRank == 1) {
-          free_weights();
-        }
-      } else if (block == 1) {
-        wgmma_wait<3>();
-        release_slice(4);
-      } else if (block == 2) {
-        wgmma_wait<2>();
-        release_slice(5);
-      }
-    };
-    if (next) {
-      weigh(f, give_back);
-    } else {
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        give_back(block);
-      }
+    if (kRank == 1) {
+      free_weights();  // its own granule is the second one
     }
+    wgmma_wait<3>();
+    release_slice(4);
+    wgmma_wait<2>();
+    release_slice(5);
     wgmma_wait<0>();
     freed_ = kRank == 1;
     ++turn_;
@@ -501,7 +492,7 @@ class Consumer512 {
     mask(f, pair);
     find_maxima(f, mu);
     move_maxima(f, pair, count, mu);
-    weigh(f, [](int) {});
+    weigh(f);
   }
 
   const Arguments512& args_;
