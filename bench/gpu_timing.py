@@ -25,6 +25,25 @@ def spaced(runs, repeats):
     return [statistics.median(b.elapsed_time(e) for b, e in pairs) * 1e-3 for pairs in events]
 
 
+def between_events(runs, repeats, before):
+    """Median microseconds of each runner, calls of all runners interleaved; before(run) comes ahead of the first event."""
+    times = [[] for _ in runs]
+    for _ in range(repeats):
+        events = []
+        for run in runs:
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(500_000)
+            before(run)
+            begin.record()
+            run()
+            end.record()
+            events.append((begin, end))
+        torch.cuda.synchronize()
+        for i, (begin, end) in enumerate(events):
+            times[i].append(begin.elapsed_time(end) * 1e3)
+    return [statistics.median(t) for t in times]
+
+
 def graph_of(call):
     """One call as a CUDA graph: what it returns replays it."""
     torch.cuda.synchronize()  # the inputs are there before another stream reads them

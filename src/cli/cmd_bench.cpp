@@ -1,4 +1,5 @@
-// tessera bench attention: bench/attention.py, which has torch's kernels beside ours in one process, on this build.
+// tessera bench attention, decode: scripts of bench/, which have the peers' kernels beside ours in one process, on this
+// build.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,12 +40,14 @@ std::filesystem::path find_near_program(const std::filesystem::path& relative) {
   return {};
 }
 
-int bench_attention(const std::vector<std::string>& arguments) {
-  const std::filesystem::path script = find_near_program("bench/attention.py");
+// The script of this name takes over this process.
+int run_script(const std::string& name, const std::vector<std::string>& arguments) {
+  const std::string relative = fmt::format("bench/{}.py", name);
+  const std::filesystem::path script = find_near_program(relative);
   if (script.empty()) {
-    return fail(Status(Code::kIo,
-                       "bench attention: got no bench/attention.py above this program; allowed a build "
-                       "folder inside the source tree; run it from there"));
+    return fail(Status(Code::kIo, fmt::format("bench {}: got no {} above this program; allowed a build folder inside "
+                                              "the source tree; run it from there",
+                                              name, relative)));
   }
   const std::filesystem::path library = program_folder().parent_path() / "src/api/libtessera.so";
   std::error_code error;
@@ -70,13 +73,15 @@ int bench_attention(const std::vector<std::string>& arguments) {
 void add_bench(CLI::App& app, int* exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Speed beside other libraries");
   bench->require_subcommand(1);
-  CLI::App* command = bench->add_subcommand(
-      "attention",
-      "Attention on a GPU beside torch's cuDNN and FlashAttention kernels (needs Python with torch); all "
-      "options are those of bench/attention.py");
-  command->prefix_command();
-  command->set_help_flag();  // --help is the script's
-  command->callback([=] { *exit_code = bench_attention(command->remaining()); });
+  const auto add = [&](const std::string& name, const std::string& what) {
+    CLI::App* command = bench->add_subcommand(
+        name, fmt::format("{} (needs Python with torch); all options are those of bench/{}.py", what, name));
+    command->prefix_command();
+    command->set_help_flag();  // --help is the script's
+    command->callback([=] { *exit_code = run_script(name, command->remaining()); });
+  };
+  add("attention", "Attention on a GPU beside torch's cuDNN and FlashAttention kernels");
+  add("decode", "Decode on a GPU beside the same, and beside a kernel that only reads K and V");
 }
 
 }  // namespace tessera::cli

@@ -11,18 +11,25 @@
 
 namespace tessera {
 
+inline constexpr float kNearTanh = 0.625F;
+
+// 0 <= a <= kNearTanh.
+TESSERA_HD float soft_tanh_near(float a) {
+  const float z = mul_rn(a, a);
+  float h = float_of(0xbbbaf0e3U);
+  h = fma_rn(h, z, float_of(0x3ca9134dU));
+  h = fma_rn(h, z, float_of(0xbd5c1e2dU));
+  h = fma_rn(h, z, float_of(0x3e088393U));
+  h = fma_rn(h, z, float_of(0xbeaaaa99U));
+  return fma_rn(mul_rn(a, z), h, a);
+}
+
 TESSERA_HD float soft_tanh(float x) {
   const uint32_t sign = bits_of(x) & 0x80000000U;
   const float a = float_of(bits_of(x) & 0x7fffffffU);
   float t;
-  if (a <= 0.625F) {
-    const float z = mul_rn(a, a);
-    float h = float_of(0xbbbaf0e3U);
-    h = fma_rn(h, z, float_of(0x3ca9134dU));
-    h = fma_rn(h, z, float_of(0xbd5c1e2dU));
-    h = fma_rn(h, z, float_of(0x3e088393U));
-    h = fma_rn(h, z, float_of(0xbeaaaa99U));
-    t = fma_rn(mul_rn(a, z), h, a);
+  if (a <= kNearTanh) {
+    t = soft_tanh_near(a);
   } else if (a < 10.0F) {
     t = sub_rn(1.0F, div_rn(2.0F, add_rn(1.0F, soft_exp2(mul_rn(a, 2.0F * kLog2E)))));
   } else {

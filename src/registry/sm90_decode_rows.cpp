@@ -14,7 +14,8 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kElementBytes = 2;
-constexpr int64_t kMaxRows = 1024;  // query rows of a K/V head
+constexpr int32_t kDimStep = 8;     // elements of 16 bytes
+constexpr int64_t kMaxRows = 2048;  // query rows of a K/V head
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxUnits = int64_t{1} << 30;
 
@@ -40,6 +41,9 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   problem.window_left = s.window_left;
   problem.window_right = s.window_right;
   problem.softmax_scale = p.softmax_scale;
+  problem.softcap = p.softcap;
+  problem.alibi_slopes = p.alibi_slopes;
+  problem.mask = s.mask;
   problem.sinks = p.sinks;
   problem.wide_output = p.o_dtype == TESSERA_F32;
   problem.unnormalized = p.output_mode == TESSERA_OUTPUT_UNNORMALIZED;
@@ -56,7 +60,10 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
     return "seqlens_q: got it set; allowed unset";
   }
   if (p.seqlen_q * (p.num_heads_q / p.num_heads_kv) > kMaxRows) {
-    return "seqlen_q: got tokens that make more than 1024 rows per K/V head; allowed up to 1024";
+    return "seqlen_q: got tokens that make more than 2048 rows per K/V head; allowed up to 2048";
+  }
+  if (p.head_dim_qk % kDimStep != 0 || p.head_dim_v % kDimStep != 0) {
+    return "head_dim_qk, head_dim_v: got one that is no multiple of 8; allowed multiples of 8";
   }
   if (p.segments[0].seqlen_k > kMaxKeys) {
     return "seqlen_k: got more than 2^30 - 1; allowed up to that";
@@ -65,7 +72,7 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (problem.page_table != nullptr && problem.k.batch > kMaxKeys) {
     return "num_pages: got more than 2^30 - 1; allowed up to that";
   }
-  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^10 and 2^19.
+  // Before find_decode(), which multiplies them. The factors are below 2^31, 2^20, 2^11 and 2^19.
   const int64_t chunks = (problem.seqlen_k + kChunkKeys - 1) / kChunkKeys + 1;
   if (p.batch * p.num_heads_q > kMaxUnits || p.batch * p.num_heads_q * p.seqlen_q > kMaxUnits ||
       p.batch * p.num_heads_q * p.seqlen_q * chunks > kMaxUnits) {
@@ -73,7 +80,7 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   }
   const sm90::DecodeEntry* entry = sm90::find_decode(problem);
   if (entry == nullptr) {
-    return "head_dim_qk, dtype: got a combination without a kernel; allowed the others of these";
+    return "head_dim_qk, head_dim_v, dtype: got a combination without a kernel; allowed the others of these";
   }
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
     if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
@@ -108,12 +115,14 @@ std::string explain_sm90_decode(const tessera_fmha_params& p) {
   return fmt::format(
       "variant: {}\n"
       "instructions: cp.async by rows, mma m16n8k16\n"
-      "units: a chunk of {} keys of one sequence and K/V head, {} of its {} query rows\n"
+      "head dims: {} of Q and K, {} of V and O{}\n"
+      "units: a chunk of {} keys of one sequence and K/V head, {} of its {} query rows, in granules of {} keys\n"
       "blocks per unit: {}{}\n"
       "chain of chunks: by {}\n",
-      entry->name, kChunkKeys, entry->rows, rows, entry->cluster,
+      entry->name, entry->head_dim, entry->value_dim, entry->modified ? "; softcap, ALiBi and custom bits" : "",
+      kChunkKeys, entry->rows, rows, sm90::granule_keys(entry->head_dim), entry->cluster,
       entry->cluster == 1 ? "" : ", which split scores by granules of keys and outputs by columns",
-      entry->cluster == 1 ? "a second kernel" : "whoever finishes last");
+      entry->counts ? "whoever finishes last" : "a second kernel");
 }
 
 }  // namespace tessera

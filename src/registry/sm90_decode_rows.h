@@ -13,26 +13,21 @@ const char* sm90_decode_limit(const tessera_fmha_params& params);
 bool sm90_decode_is_slow(const tessera_fmha_params& params);
 std::string explain_sm90_decode(const tessera_fmha_params& params);
 
-inline constexpr int32_t kSm90DecodeHeadDims[] = {8,   16,  24,  32,  40,  48,  56,  64,  72,  80,  88,
-                                                  96,  104, 112, 120, 128, 136, 144, 152, 160, 168, 176,
-                                                  184, 192, 200, 208, 216, 224, 232, 240, 248, 256};
-
 inline constexpr KernelRow kSm90Decode = {
     .name = "sm90_fmha_decode",
     .operation = TESSERA_OP_FMHA,
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
-        "CUDA; f16, bf16; head dims 8, 16 .. 256; few query tokens; causal, windows; paged, used lengths, sinks, f32 "
-        "O, states, LSE; rows aligned to 16 bytes",
+        "CUDA; f16, bf16; head dims 8..256 in steps of 8; few query tokens; causal, windows, custom bits; paged, used "
+        "lengths, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
                 .max_head_dim_qk = 256,
                 .max_head_dim_v = 256,
-                .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureSinks |
-                            kFeatureUnnormalized | kFeatureWideOutput,
-                .head_dims = kSm90DecodeHeadDims},
+                .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureBitMask | kFeatureSinks |
+                            kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized | kFeatureWideOutput},
     .fmha = {.workspace_bytes = sm90_decode_workspace_bytes,
              .run = run_sm90_decode,
              .limit = sm90_decode_limit,

@@ -80,6 +80,41 @@ TEST(Explain, CudaKernelsTellTheirTilesAndSharedMemory) {
   }
 }
 
+TEST(Explain, DecodeKernelsTellTheirHeadDimsAndWhatTheyChange) {
+  Problem problem(TESSERA_DEVICE_CUDA, 128);
+  problem.p.seqlen_q = 4;
+  problem.p.force_kernel = "sm90_fmha_decode";
+  const std::string plain = problem.explain();
+  EXPECT_TRUE(has(plain, "head dims: 128 of Q and K, 128 of V and O\n")) << plain;
+  EXPECT_TRUE(has(plain, "granules of 128 keys")) << plain;
+  problem.p.segments[0].mask = {reinterpret_cast<const uint8_t*>(problem.memory), 4, 0, 1, 4};
+  const std::string masked = problem.explain();
+  EXPECT_TRUE(has(masked, "hd128_bf16_r16_modified")) << masked;
+  EXPECT_TRUE(has(masked, "; softcap, ALiBi and custom bits\n")) << masked;
+  problem.p.segments[0].mask = {};
+  problem.p.head_dim_qk = 192;
+  const std::string two = problem.explain();
+  EXPECT_TRUE(has(two, "head dims: 192 of Q and K, 128 of V and O\n")) << two;
+  EXPECT_TRUE(has(two, "granules of 64 keys")) << two;
+  problem.p.head_dim_v = 100;
+  EXPECT_TRUE(has(problem.explain(), "head_dim_qk, head_dim_v: got one that is no multiple of 8")) << problem.explain();
+}
+
+TEST(Explain, DecodeKernelsTellWhoChainsChunks) {
+  Problem problem(TESSERA_DEVICE_CUDA, 128);
+  problem.p.seqlen_q = 1;
+  problem.p.force_kernel = "sm90_fmha_decode";
+  const std::string team = problem.explain();
+  EXPECT_TRUE(has(team, "_team\n") && has(team, "chain of chunks: by whoever finishes last\n")) << team;
+  problem.p.segments[0].seqlen_k = 6 * 2048;  // of three sequences and two K/V heads
+  const std::string duo = problem.explain();
+  EXPECT_TRUE(has(duo, "_duo\n") && has(duo, "blocks per unit: 2, ")) << duo;
+  EXPECT_TRUE(has(duo, "chain of chunks: by a second kernel\n")) << duo;
+  problem.p.segments[0].seqlen_k = 40 * 2048;
+  const std::string pair = problem.explain();
+  EXPECT_TRUE(has(pair, "_pair\n") && has(pair, "blocks per unit: 1\nchain of chunks: by a second kernel\n")) << pair;
+}
+
 TEST(Explain, RaggedKernelsTellTheirOwnRoles) {
   Problem problem(TESSERA_DEVICE_CUDA, 128);
   for (const bool ragged : {false, true}) {

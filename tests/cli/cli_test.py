@@ -195,8 +195,9 @@ class CommandLine(unittest.TestCase):
             self.assertTrue(json.loads(done.stdout)["obeys"])
 
     def test_bench_says_what_it_needs(self):
-        self.refused("PYTHON", "bench", "attention", env={"PYTHON": "/no/such/python"})
-        self.refused("attention.py", "bench", "attention", "--head-dims", "64", env={"CUDA_VISIBLE_DEVICES": ""})
+        for name in ("attention", "decode"):
+            self.refused("PYTHON", "bench", name, env={"PYTHON": "/no/such/python"})
+            self.refused(f"{name}.py", "bench", name, "--head-dims", "64", env={"CUDA_VISIBLE_DEVICES": ""})
 
     def test_explain_names_what_no_kernel_takes(self):
         done = self.refused("head_dim", "explain", "--head-dim", "900")

@@ -1,19 +1,16 @@
-// The decode kernels through the public interface: few query tokens, used lengths, pages, sinks, all kinds of output.
-// Their scratch starts as NaN, and a CUDA graph serves lengths that it was not captured with.
+// The decode kernels through the public interface: few query tokens, used lengths, pages, sinks, softcap, ALiBi, custom
+// bits, two head dims, all kinds of output. Their scratch starts as NaN.
 #include <fmt/format.h>
 
 #include <limits>
 #include <string>
 #include <tuple>
 
-#include "cuda/harness.h"
-#include "fmha/conformance.h"
+#include "cuda/decode.h"
 #include "fmha/draw.h"
 
 namespace tessera::test {
 namespace {
-
-constexpr const char* kKernel = "sm90_fmha_decode";
 
 FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   Draw draw(seed);
@@ -22,7 +19,10 @@ FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   spec.dtype = dtype;
   spec.unnormalized = draw.one_in(4);
   spec.o_dtype = spec.unnormalized || draw.one_in(4) ? TESSERA_F32 : dtype;
-  spec.head_dim_qk = spec.head_dim_v = draw.of<int32_t>({64, 128, 64, 128, 256, 8, 40, 72, 80, 96, 120, 136, 192, 256});
+  spec.head_dim_qk = draw.of<int32_t>({64, 128, 64, 128, 256, 8, 40, 72, 80, 96, 120, 136, 192, 192, 256});
+  spec.head_dim_v = spec.head_dim_qk == 192 && draw.one_in(2) ? 128
+                    : draw.one_in(6)                          ? draw.of<int32_t>({8, 64, 72, 128, 144, 256})
+                                                              : spec.head_dim_qk;
   spec.heads_kv = static_cast<int32_t>(draw.in(1, 3));
   spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 2, 4, 4, 5, 6, 7, 8, 16, 32});
   spec.head_major = draw.one_in(3);
@@ -49,7 +49,15 @@ FmhaSpec draw_decode(uint64_t seed, tessera_dtype dtype) {
   s.head_major = draw.one_in(3);
   s.row_padding = draw.of<int64_t>({0, 0, 8, 24});
   s.poison_masked = draw.one_in(2);
-  s.v_is_k = draw.one_in(6);
+  s.v_is_k = spec.head_dim_v <= spec.head_dim_qk && draw.one_in(6);
+  if (draw.one_in(5)) {
+    s.mask = true;
+    s.mask_per_head = draw.one_in(2);
+    s.mask_keys = draw.one_in(3) ? -1 : draw.of<int64_t>({q, 2 * q, 90});
+    s.mask_visible_of_8 = draw.of({1, 4, 7});
+  }
+  if (draw.one_in(6)) spec.softcap = draw.of({1.0F, 20.0F, 50.0F});
+  spec.alibi = draw.one_in(10);
   spec.segments.push_back(s);
   return spec;
 }
@@ -62,7 +70,7 @@ TEST_P(CudaDecode, EqualsTheOracle) {
   for (uint64_t i = 0; i < kProblems; ++i) {
     const FmhaProblem problem(draw_decode(70000 + static_cast<uint64_t>(group) * kProblems + i, dtype));
     SCOPED_TRACE(to_text(problem.spec()));
-    const CudaRun run = run_cuda(kKernel, problem);
+    const CudaRun run = run_cuda(kDecode, problem);
     ASSERT_EQ(run.status, TESSERA_OK) << run.text;
     ASSERT_EQ(run.damage, "");
     ASSERT_EQ(first_difference(problem, run_hopper_oracle(problem), run.out), "");

@@ -46,6 +46,21 @@ TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(softcap), "sm80_fmha") << "no multiple of 8";
 }
 
+TEST_F(CudaSelection, DecodeTakesModifiedScoresAndTwoHeadDims) {
+  tessera_fmha_params p = problem(4, 4096);
+  p.softcap = 20.0F;
+  EXPECT_EQ(chosen(p), "sm90_fmha_decode");
+  p = problem(4, 4096);
+  p.segments[0].mask = {reinterpret_cast<const uint8_t*>(uintptr_t{1} << 20), 4, 0, 1, 4};
+  EXPECT_EQ(chosen(p), "sm90_fmha_decode");
+  p = problem(1, 4096);
+  p.head_dim_qk = 192;
+  EXPECT_EQ(chosen(p), "sm90_fmha_decode");
+  p.head_dim_v = 84;
+  p.force_kernel = "sm90_fmha_decode";
+  EXPECT_NE(chosen(p).find("head_dim_qk, head_dim_v: got one that is no multiple of 8"), std::string::npos);
+}
+
 TEST_F(CudaSelection, ASlowRowCanBeForced) {
   tessera_fmha_params p = problem(1, 4096);
   p.force_kernel = "sm90_fmha_prefill";

@@ -172,15 +172,29 @@ TEST_P(DeviceOracle, EqualsTheOracleOnSmallProblems) {
 // Every CUDA kernel that takes the problem, at lengths that benchmarks use.
 TEST_P(DeviceOracle, KernelsKeepEveryByteOfLargeProblems) {
   const Shape shapes[] = {
-      {1, 4, 4, 4096, 4096, 64, 64, false, -1, 1},    {1, 4, 4, 4096, 4096, 64, 64, true, -1, 4},
-      {1, 4, 4, 4096, 4096, 128, 128, false, -1, 1},  {2, 4, 1, 4096, 4096, 128, 128, true, -1, 4},
-      {1, 2, 2, 4096, 4096, 256, 256, false, -1, 1},  {1, 2, 1, 4096, 4096, 256, 256, true, -1, 4},
-      {1, 2, 1, 16384, 16384, 128, 128, true, -1, 2}, {1, 1, 1, 2048, 66000, 128, 128, true, -1, 16},
-      {1, 1, 1, 2048, 33000, 64, 64, false, -1, 8},   {16, 4, 2, 1000, 1000, 128, 128, true, -1, 1},
-      {1, 2, 1, 4096, 4096, 128, 128, true, 1000, 2}, {1, 2, 1, 4096, 4096, 96, 96, true, -1, 2},
+      {1, 4, 4, 4096, 4096, 64, 64, false, -1, 1},
+      {1, 4, 4, 4096, 4096, 64, 64, true, -1, 4},
+      {1, 4, 4, 4096, 4096, 128, 128, false, -1, 1},
+      {2, 4, 1, 4096, 4096, 128, 128, true, -1, 4},
+      {1, 2, 2, 4096, 4096, 256, 256, false, -1, 1},
+      {1, 2, 1, 4096, 4096, 256, 256, true, -1, 4},
+      {1, 2, 1, 16384, 16384, 128, 128, true, -1, 2},
+      {1, 1, 1, 2048, 66000, 128, 128, true, -1, 16},
+      {1, 1, 1, 2048, 33000, 64, 64, false, -1, 8},
+      {16, 4, 2, 1000, 1000, 128, 128, true, -1, 1},
+      {1, 2, 1, 4096, 4096, 128, 128, true, 1000, 2},
+      {1, 2, 1, 4096, 4096, 96, 96, true, -1, 2},
       {1, 2, 1, 4096, 4096, 192, 128, true, -1, 2},
+      // Few query tokens at the ends of superchunks and far beyond.
+      {1, 8, 2, 1, 32767, 128, 128, true, -1, 2},
+      {1, 8, 2, 2, 32769, 64, 64, true, -1, 4},
+      {3, 8, 8, 3, 65537, 256, 256, true, -1, 4},
+      {1, 16, 4, 1, 131072, 128, 128, true, -1, 8},
+      {2, 32, 8, 16, 40000, 128, 128, true, 3000, 2},
+      {40, 32, 8, 1, 5000, 128, 128, true, -1, 1},
   };
   int compared = 0;
+  int by_decode = 0;
   for (const Shape& shape : shapes) {
     Problem problem(shape, GetParam());
     ASSERT_EQ(enqueue_device_oracle(problem.params, nullptr), cudaSuccess) << describe(shape, GetParam());
@@ -202,11 +216,13 @@ TEST_P(DeviceOracle, KernelsKeepEveryByteOfLargeProblems) {
       EXPECT_EQ(problem.differences(), 0U);
       problem.select_output(0, shape);
       ++compared;
+      by_decode += std::string(info.name) == "sm90_fmha_decode" ? 1 : 0;
     }
     problem.params.force_kernel = nullptr;
   }
-  std::printf("%d comparisons of whole outputs\n", compared);
+  std::printf("%d comparisons of whole outputs, %d of decode\n", compared, by_decode);
   EXPECT_GE(compared, 10);
+  EXPECT_GE(by_decode, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, DeviceOracle, testing::Values(TESSERA_F16, TESSERA_BF16),

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -30,6 +31,16 @@ void PrintTo(const DecodeEntry& entry, std::ostream* out) {  // NOLINT(readabili
 
 namespace {
 
+// What kernels for modified scores take besides.
+struct Modifiers {
+  float softcap = 0.0F;
+  bool alibi = false;
+  bool mask = false;  // custom bits; keys that they hide from everybody are NaN
+  int64_t mask_keys = -1;
+  bool mask_per_head = false;
+  uint32_t seen_of_8 = 5;
+};
+
 struct Case {
   int64_t heads_q, heads_kv, seqlen_q;
   bool causal;
@@ -40,17 +51,30 @@ struct Case {
   bool sinks = false;
   bool wide_output = false;
   bool unnormalized = false;  // with wide_output
+  Modifiers modifiers = {};
+  int64_t head_dim = 0;   // of Q and K; 0: the kernel's
+  int64_t value_dim = 0;  // of V
 };
+
+int64_t qk_dims(const Case& c, const DecodeEntry& entry) {
+  return c.head_dim == 0 ? entry.head_dim : c.head_dim;
+}
+int64_t v_dims(const Case& c, const DecodeEntry& entry) {
+  return c.value_dim == 0 ? entry.value_dim : c.value_dim;
+}
 
 std::string describe(const Case& c, const DecodeEntry& entry) {
   std::string lengths;
   for (const int32_t length : c.lengths) {
     lengths += fmt::format(" {}", length);
   }
-  return fmt::format("d{} h{}/{} q{} {} values {} keys{} {}, window {}{}{}{}, {}", entry.head_dim, c.heads_q,
-                     c.heads_kv, c.seqlen_q, c.causal ? "causal" : "full", static_cast<int>(c.values), lengths,
-                     c.ragged ? "ragged" : "uniform", c.window_left, c.sinks ? " sinks" : "",
-                     c.wide_output ? " f32 O" : "", c.unnormalized ? " state" : "", entry.bf16 ? "bf16" : "f16");
+  const Modifiers& m = c.modifiers;
+  return fmt::format("d{}/{} h{}/{} q{} {} values {} keys{} {}, window {}{}{}{}, {}, softcap {}{}{}", qk_dims(c, entry),
+                     v_dims(c, entry), c.heads_q, c.heads_kv, c.seqlen_q, c.causal ? "causal" : "full",
+                     static_cast<int>(c.values), lengths, c.ragged ? "ragged" : "uniform", c.window_left,
+                     c.sinks ? " sinks" : "", c.wide_output ? " f32 O" : "", c.unnormalized ? " state" : "",
+                     entry.bf16 ? "bf16" : "f16", m.softcap, m.alibi ? " ALiBi" : "",
+                     m.mask ? fmt::format(" mask {} {} {}", m.mask_keys, m.mask_per_head, m.seen_of_8) : "");
 }
 
 // (batch, tokens, heads, dim) of 16-bit elements; tokens that nobody fills stay NaN.
@@ -122,6 +146,56 @@ struct Pool {
   }
 };
 
+// Custom bits of (sequence, head or all of them, token, key), and NaN over the keys that they hide from everybody.
+struct Bits {
+  Mirror memory;
+  tessera_bit_mask layout{};  // without data
+
+  Bits(const Case& c, Tensor& k, Tensor& v, uint32_t seed) : memory(bytes(c)) {
+    layout.stride_row = row_bytes(c);
+    layout.stride_head = c.modifiers.mask_per_head ? layout.stride_row * c.seqlen_q : 0;
+    layout.stride_batch = layout.stride_row * c.seqlen_q * heads(c);
+    layout.num_keys = c.modifiers.mask_keys;
+    std::mt19937 random(seed);
+    for (size_t b = 0; b < c.lengths.size(); ++b) {
+      const int64_t length = c.lengths[b];
+      const int64_t covered = layout.num_keys < 0 ? length : std::min(length, layout.num_keys);
+      for (int64_t key = 0; key < covered; ++key) {
+        bool seen = false;
+        for (int64_t row = 0; row < heads(c) * c.seqlen_q; ++row) {
+          const bool bit = random() % 8 < c.modifiers.seen_of_8;
+          uint8_t& byte =
+              memory.host()[static_cast<int64_t>(b) * layout.stride_batch + row * layout.stride_row + key / 8];
+          const uint32_t place = 1U << (key % 8);
+          byte = static_cast<uint8_t>(bit ? byte | place : byte & ~place);
+          seen |= bit;
+        }
+        if (!seen) {
+          hide(k, static_cast<int64_t>(b), length - covered + key);
+          hide(v, static_cast<int64_t>(b), length - covered + key);
+        }
+      }
+    }
+    memory.upload();
+    k.memory.upload();
+    v.memory.upload();
+  }
+
+ private:
+  static int64_t row_bytes(const Case& c) {
+    const int64_t longest = *std::ranges::max_element(c.lengths);
+    return ((c.modifiers.mask_keys < 0 ? longest : c.modifiers.mask_keys) + 7) / 8;
+  }
+  static int64_t heads(const Case& c) { return c.modifiers.mask_per_head ? c.heads_q : 1; }
+  static size_t bytes(const Case& c) {
+    return static_cast<size_t>(row_bytes(c) * c.seqlen_q * heads(c)) * c.lengths.size() + 1;
+  }
+  static void hide(Tensor& tensor, int64_t b, int64_t key) {
+    const int64_t row = tensor.heads * tensor.dims * 2;
+    std::memset(tensor.memory.host() + (b * tensor.tokens + key) * row, 0xff, static_cast<size_t>(row));
+  }
+};
+
 // The bytes of O and LSE that the oracle writes; kernels of equal head dim and dtype share them.
 using Bytes = std::pair<std::vector<uint8_t>, std::vector<uint8_t>>;
 std::map<std::string, Bytes>& oracle_bytes() {
@@ -138,14 +212,23 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
   const int64_t longest = *std::ranges::max_element(c.lengths);
   const int64_t tokens = longest + 3;  // NaN rows behind every sequence
   std::mt19937 random(static_cast<uint32_t>(c.seqlen_q * 7919 + longest * 13 + c.heads_q));
-  Tensor q(batch, c.seqlen_q, c.heads_q, entry.head_dim);
-  Tensor k(batch, tokens, c.heads_kv, entry.head_dim);
-  Tensor v(batch, tokens, c.heads_kv, entry.head_dim);
-  Tensor o(batch, c.seqlen_q + 1, c.heads_q, entry.head_dim, c.wide_output ? 4 : 2);
+  Tensor q(batch, c.seqlen_q, c.heads_q, qk_dims(c, entry));
+  Tensor k(batch, tokens, c.heads_kv, qk_dims(c, entry));
+  Tensor v(batch, tokens, c.heads_kv, v_dims(c, entry));
+  Tensor o(batch, c.seqlen_q + 1, c.heads_q, v_dims(c, entry), c.wide_output ? 4 : 2);
   fill(q, std::vector<int32_t>(c.lengths.size(), static_cast<int32_t>(c.seqlen_q)), entry.bf16, c.values, false,
        random);
   fill(k, c.lengths, entry.bf16, c.values, true, random);
   fill(v, c.lengths, entry.bf16, c.values == Values::kTiny ? Values::kTiny : Values::kNormal, false, random);
+  std::unique_ptr<Bits> bits;
+  if (c.modifiers.mask) {
+    bits = std::make_unique<Bits>(c, k, v, 11);
+  }
+  Mirror slopes(static_cast<size_t>(c.heads_q) * sizeof(float));
+  for (int64_t h = 0; h < c.heads_q; ++h) {
+    reinterpret_cast<float*>(slopes.host())[h] = std::exp2(-0.7F * static_cast<float>(h + 1));
+  }
+  slopes.upload();
   Mirror lengths(c.lengths.size() * sizeof(int32_t));
   std::memcpy(lengths.host(), c.lengths.data(), c.lengths.size() * sizeof(int32_t));
   lengths.upload();
@@ -185,7 +268,13 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     problem.page_table_stride = k_pool->stride;
   }
   problem.causal = c.causal;
-  problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(entry.head_dim));
+  problem.softmax_scale = 1.0F / std::sqrt(static_cast<float>(q.dims));
+  problem.softcap = c.modifiers.softcap;
+  problem.alibi_slopes = c.modifiers.alibi ? static_cast<const float*>(slopes.device()) : nullptr;
+  if (bits != nullptr) {
+    problem.mask = bits->layout;
+    problem.mask.data = static_cast<const uint8_t*>(bits->memory.device());
+  }
   problem.lse = {static_cast<float*>(lse.device()), c.heads_q * (c.seqlen_q + 1), 1, c.seqlen_q + 1};
   problem.window_left = c.window_left;
   problem.sinks = c.sinks ? static_cast<const float*>(sinks.device()) : nullptr;
@@ -204,7 +293,8 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     params.struct_size = sizeof params;
     params.dtype = problem.dtype;
     params.o_dtype = c.wide_output ? TESSERA_F32 : problem.dtype;
-    params.head_dim_qk = params.head_dim_v = entry.head_dim;
+    params.head_dim_qk = static_cast<int32_t>(q.dims);
+    params.head_dim_v = static_cast<int32_t>(v.dims);
     params.num_heads_q = static_cast<int32_t>(c.heads_q);
     params.num_heads_kv = static_cast<int32_t>(c.heads_kv);
     params.batch = batch;
@@ -221,6 +311,12 @@ void expect_oracle_bytes(const Case& c, const DecodeEntry& entry, int blocks, in
     segment.window_left = c.window_left;
     segment.window_right = -1;
     params.softmax_scale = problem.softmax_scale;
+    params.softcap = problem.softcap;
+    params.alibi_slopes = c.modifiers.alibi ? reinterpret_cast<const float*>(slopes.host()) : nullptr;
+    if (bits != nullptr) {
+      segment.mask = bits->layout;
+      segment.mask.data = bits->memory.host();
+    }
     params.lse_natural_no_sink = {reinterpret_cast<float*>(lse.host()), problem.lse.stride_batch, 1,
                                   problem.lse.stride_head};
     params.sinks = c.sinks ? reinterpret_cast<const float*>(sinks.host()) : nullptr;
@@ -260,14 +356,14 @@ class DecodeBytes : public testing::TestWithParam<DecodeEntry> {
     }
   }
 
-  void check(const std::vector<Case>& cases, int blocks = 0) {
+  void check(const std::vector<Case>& cases) {
     for (const Case& c : cases) {
       if (HasFatalFailure()) {
         return;
       }
-      expect_oracle_bytes(c, GetParam(), blocks, 0);
+      expect_oracle_bytes(c, GetParam(), 0, 0);
       for (const int64_t page_size : {1, 16, 48, 300}) {
-        expect_oracle_bytes(c, GetParam(), blocks, page_size);
+        expect_oracle_bytes(c, GetParam(), 0, page_size);
       }
     }
   }
@@ -342,21 +438,139 @@ TEST_P(DecodeBytes, AnyGridAndManySequences) {
   for (size_t i = 0; i < lengths.size(); ++i) {
     lengths[i] = static_cast<int32_t>(random() % 400 + (i % 23 == 0 ? 2100 : 0));
   }
-  for (const int blocks : {0, 1, 5}) {
-    check({{4, 2, 1, false, Values::kNormal, lengths}, {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}}, blocks);
+  const std::vector<Case> cases = {{4, 2, 1, false, Values::kNormal, lengths},
+                                   {4, 1, 1, false, Values::kWide, {300, 2200, 4100}}};
+  check(cases);
+  if (GetParam().cluster > 1) {
+    return;  // they have a cluster for every unit
+  }
+  for (const int blocks : {1, 5}) {
+    for (const Case& c : cases) {
+      expect_oracle_bytes(c, GetParam(), blocks, 0);
+      expect_oracle_bytes(c, GetParam(), blocks, 16);
+    }
+  }
+}
+
+class ModifiedDecodeBytes : public DecodeBytes {};
+
+TEST_P(ModifiedDecodeBytes, Softcap) {
+  check({{4, 1, 1, false, Values::kNormal, {100, 2050, 0, 7}, true, -1, false, false, false, {.softcap = 20.0F}},
+         {8, 2, 3, true, Values::kWide, {300, 4200}, true, 129, true, false, false, {.softcap = 1.0F}},
+         {4, 2, 1, false, Values::kRising, {2049, 128}, true, -1, false, true, true, {.softcap = 50.0F}}});
+}
+
+TEST_P(ModifiedDecodeBytes, Alibi) {
+  check({{4, 1, 1, false, Values::kNormal, {100, 2050, 0, 7}, true, -1, false, false, false, {.alibi = true}},
+         {10,
+          2,
+          5,
+          true,
+          Values::kWide,
+          {300, 4200, 3},
+          true,
+          -1,
+          false,
+          false,
+          false,
+          {.softcap = 30.0F, .alibi = true}}});
+}
+
+TEST_P(ModifiedDecodeBytes, TreesOfDraftedTokens) {
+  check({{4,
+          1,
+          4,
+          false,
+          Values::kNormal,
+          {4, 130, 2050, 2048},
+          true,
+          -1,
+          false,
+          false,
+          false,
+          {.mask = true, .mask_keys = 4}},
+         {4,
+          4,
+          16,
+          true,
+          Values::kWide,
+          {16, 20, 2060, 9},
+          true,
+          -1,
+          true,
+          false,
+          false,
+          {.mask = true, .mask_keys = 16, .mask_per_head = true}},
+         {8,
+          2,
+          7,
+          true,
+          Values::kNormal,
+          {1, 129, 4100},
+          true,
+          60,
+          false,
+          false,
+          false,
+          {.softcap = 20.0F, .alibi = true, .mask = true, .mask_keys = 40, .seen_of_8 = 3}}});
+}
+
+TEST_P(ModifiedDecodeBytes, BitsOverAllKeysHideNan) {
+  check({{4, 1, 1, false, Values::kNormal, {500, 2500, 0, 33}, true, -1, false, false, false, {.mask = true}},
+         {4, 1, 1, false, Values::kNormal, {2200}, false, -1, false, true, true, {.mask = true, .seen_of_8 = 0}},
+         {6,
+          2,
+          2,
+          true,
+          Values::kRising,
+          {4500, 127},
+          true,
+          -1,
+          false,
+          false,
+          false,
+          {.mask = true, .mask_per_head = true, .seen_of_8 = 1}},
+         {24, 1, 1, false, Values::kWide, {700}, true, -1, false, false, false, {.mask = true, .mask_keys = 333}}});
+}
+
+TEST_P(ModifiedDecodeBytes, NothingIsModified) {
+  check({{4, 1, 1, false, Values::kNormal, {100, 2050, 0, 7}}, {8, 2, 3, true, Values::kWide, {300, 4200}, true, 129}});
+}
+
+class TwoHeadDimsDecodeBytes : public DecodeBytes {};
+
+TEST_P(TwoHeadDimsDecodeBytes, AnyMultipleOf8) {
+  const int64_t qk = GetParam().head_dim;
+  const int64_t v = GetParam().value_dim;
+  const int64_t least = qk == 192 ? 136 : qk == 256 ? 200 : 8;  // R0: another granule below
+  for (const auto& [a, b] :
+       {std::pair{qk, v - 8}, {least, v}, {(qk + least) / 16 * 8, int64_t{8}}, {qk, int64_t{24}}}) {
+    check({{4, 1, 1, false, Values::kNormal, {100, 2050, 0, 7}, true, -1, true, false, false, {}, a, b},
+           {8, 2, 3, true, Values::kWide, {300, 4200}, true, 129, false, true, true, {}, a, b}});
   }
 }
 
 std::string kernel_name(const testing::TestParamInfo<DecodeEntry>& entry) {
   return entry.param.name;
 }
-std::vector<DecodeEntry> every_kernel() {
+std::vector<DecodeEntry> kernels(bool (*wanted)(const DecodeEntry&)) {
   std::vector<DecodeEntry> all;
   for (const auto& file : kDecodeFiles) {
-    all.insert(all.end(), file().begin(), file().end());
+    std::ranges::copy_if(file(), std::back_inserter(all), wanted);
   }
   return all;
 }
+std::vector<DecodeEntry> every_kernel() {
+  return kernels([](const DecodeEntry&) { return true; });
+}
+std::vector<DecodeEntry> modified_kernels() {
+  return kernels([](const DecodeEntry& entry) { return entry.modified; });
+}
+std::vector<DecodeEntry> kernels_of_two_head_dims() {
+  return kernels([](const DecodeEntry& entry) { return entry.modified || entry.head_dim != entry.value_dim; });
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, ModifiedDecodeBytes, testing::ValuesIn(modified_kernels()), kernel_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, TwoHeadDimsDecodeBytes, testing::ValuesIn(kernels_of_two_head_dims()), kernel_name);
 INSTANTIATE_TEST_SUITE_P(Kernels, DecodeBytes, testing::ValuesIn(every_kernel()), kernel_name);
 
 }  // namespace

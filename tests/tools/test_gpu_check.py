@@ -1,24 +1,29 @@
 """tools/gpu_check must be able to fail: it runs here with test programs, a sanitizer and a GPU that are shell scripts."""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("cuda_fmha_test", "cuda_cases_test", "device_oracle_test", "fmha_golden_test", "sm80_fmha_bytes_test",
-            "sm90_prefill_bytes_test", "sm90_decode_bytes_test")
+            "sm90_prefill_bytes_test", "sm90_decode_bytes_test", "sm90_softcap_test")
 
 # A GoogleTest program with tests Suite.A to Suite.D. BAD, SLOW and DIES name the test that fails, hangs or crashes.
 TEST_PROGRAM = r"""#!/bin/bash
 tests=(A B C D)
 if [[ "$*" == *--gtest_list_tests* ]]; then printf 'Running main()\nSuite.\n'; printf '  %s\n' "${tests[@]}"; exit 0; fi
 code=0
+wanted=:${*##*--gtest_filter=}:
 for i in "${!tests[@]}"; do
   t=${tests[$i]}
+  [[ "$wanted" != *:Suite.* || "$wanted" == *:Suite.$t:* ]] || continue
   (( i % ${GTEST_TOTAL_SHARDS:-1} == ${GTEST_SHARD_INDEX:-0} )) || continue
   echo "[ RUN      ] Suite.$t"
   [[ "$SLOW" == "$t" ]] && sleep 60
@@ -79,6 +84,40 @@ class GpuCheck(unittest.TestCase):
         tools = {run["tool"] for run in record["steps"]["sanitizer"]["runs"]}
         self.assertEqual(tools, {"memcheck", "racecheck", "synccheck", "initcheck"})
 
+    def test_a_record_is_there_after_every_step(self):
+        # Whoever stops the program during the second step still finds what the first one found.
+        checker = textwrap.dedent(f"""
+            import importlib.machinery, importlib.util, sys
+            loader = importlib.machinery.SourceFileLoader("gpu_check", {str(ROOT / "tools/gpu_check")!r})
+            module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+            loader.exec_module(module)
+            module.step_tests = lambda *_: sys.exit(7)
+            sys.argv = ["gpu_check", "--build", {str(self.root / "build")!r}, "--out", {str(self.root / "out.json")!r}]
+            module.main()
+        """)
+        path = f"{self.root / 'path'}:{os.environ['PATH']}"
+        done = subprocess.run([sys.executable, "-c", checker], env={**os.environ, "PATH": path}, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        record = json.loads((self.root / "out.json").read_text(encoding="utf-8"))
+        self.assertEqual((list(record["steps"]), record["exit_code"]), (["probe"], 1))
+        self.assertIn("NOT FINISHED", record["verdict"])
+
+    def test_kernels_that_share_an_oracle_share_a_shard(self):
+        loader = importlib.machinery.SourceFileLoader("gpu_check", str(ROOT / "tools/gpu_check"))
+        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+        loader.exec_module(module)
+        tests = [f"Kernels/Bytes.{case}/sm90_hd{dim}_{dtype}_{kind}" for case in "AB" for dim in (64, 128)
+                 for dtype in ("f16", "bf16") for kind in ("r8_pair", "r8_team", "r16_pair")] + ["Alone.X", "Alone.Y"]
+        parts = module.shards_of(tests, 4)
+        self.assertEqual(sorted(test for part in parts for test in part), sorted(tests))
+        self.assertEqual(len(parts), 4)
+        self.assertLessEqual(max(map(len, parts)) - min(map(len, parts)), 3)
+        for part in parts:
+            for test in part:
+                kin = [other for other in tests if other.rsplit("_", 2)[0] == test.rsplit("_", 2)[0]]
+                self.assertTrue(set(kin) <= set(part))
+        self.assertEqual(module.shards_of([], 4), [["*"]])
+
     def test_a_failing_test_is_named(self):
         code, record, text = self.run_check("--only", "tests", BAD="C")
         self.assertEqual((code, record["steps"]["tests"]["status"]), (1, "failed"))
@@ -99,7 +138,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("Suite.D", record["steps"]["tests"]["programs"][0]["not_finished"])
 
     def test_a_missing_program_has_failed(self):
-        (self.root / "build/bin/sm90_decode_bytes_test").unlink()
+        (self.root / "build/bin" / PROGRAMS[-1]).unlink()
         code, record, _ = self.run_check("--only", "tests")
         self.assertEqual((code, record["steps"]["tests"]["programs"][-1]["status"]), (1, "failed"))
 

@@ -57,7 +57,7 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_decode(int v
   return status.ok() ? 0 : 1;
 }
 
-// Bytes of scratch of such a call, zero before its first use.
+// Bytes of scratch of such a call.
 extern "C" __attribute__((visibility("default"))) size_t tessera_bench_decode_scratch(int variant, int batch,
                                                                                       int seqlen_k, int heads_q,
                                                                                       int heads_kv) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/fmha_decode/alone.h"
+#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
@@ -34,27 +35,39 @@ class AloneOutputs {
     q_ = lane_ % 4;
   }
 
+  // Of warp `warp` of the block among all that have the unit's columns.
+  static __device__ __forceinline__ int number_of(int warp) {
+    return Layout::kShare == 1 ? warp : static_cast<int>(cluster_rank()) * kAloneWarps + warp;
+  }
+
   __device__ __forceinline__ void run() {
     UnitFinder<Tag> finder(args_);
 #pragma unroll 1
-    for (int number = static_cast<int>(blockIdx.x);; number += static_cast<int>(gridDim.x)) {
+    for (int number = static_cast<int>(blockIdx.x) / Layout::kShare;; number += static_cast<int>(gridDim.x)) {
       const Unit unit = finder.find(number);
       if (uniform(unit.batch) < 0) {
         return;
       }
-      const UnitKeys<Tag> keys(unit);
       begin();
-      if (keys.begin < keys.end) {
+      const UnitKeys<Tag> keys(unit);
+      const int own = Layout::kShare == 1 ? 0 : static_cast<int>(cluster_rank()) * Layout::kGranule;
+      if (keys.begin + own < keys.end) {
         skip_keys();
       }
 #pragma unroll 1
-      for (int first = keys.begin; first < keys.end; first += Layout::kGranule) {
-        if (first + Layout::kGranule < keys.end) {
+      for (int first = keys.begin; first < keys.end; first += Layout::kRound) {
+        if (first + Layout::kRound + own < keys.end) {
           skip_keys();
         }
-        granule();
+#pragma unroll 1
+        for (int i = 0; i < Layout::kShare && first + i * Layout::kGranule < keys.end; ++i) {
+          granule();
+        }
       }
       close(unit);
+      if (Layout::kShare > 1) {
+        return;
+      }
     }
   }
 
@@ -124,13 +137,13 @@ class AloneOutputs {
         }
       }
     }
-    constexpr int kSteps = Layout::kStageKeys / 16;
+    constexpr int kSteps = Layout::kValueStageKeys / 16;
     uint32_t b[4];  // P of the step; with eight rows of two steps
     const uint32_t weights = slot() + Layout::kP + static_cast<uint32_t>(16 * lane_);
-    const auto in_stage = static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kRowBytes +
+    const auto in_stage = static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kValueRowBytes +
                                                 ((warp_ * kColumnTiles * 2 + lane_ / 8 % 2) ^ lane_ % 8) * 16);
 #pragma unroll
-    for (int stage = 0; stage < Layout::kGranuleStages; ++stage) {
+    for (int stage = 0; stage < Layout::kValueStages; ++stage) {
       barrier_wait(smem_ + Layout::kFull + 8 * at_.stage, at_.parity);
       __syncwarp();
       const uint32_t values = smem_ + Layout::kRing + at_.stage * Layout::kStageBytes + in_stage;
@@ -140,21 +153,30 @@ class AloneOutputs {
         if (from == 0) {
           load_matrices(b, weights + static_cast<uint32_t>((stage * kSteps + step) * 32 * kRows));
         }
+        [[maybe_unused]] int seen[2];
+        if constexpr (Tag::kModified) {
+          const uint32_t keys = slot() + Layout::kSeen + static_cast<uint32_t>(32 * (stage * kSteps + step) + 4 * q_);
+          seen[0] = load_shared(keys);
+          seen[1] = load_shared(keys + 16);
+        }
 #pragma unroll
         for (int tile = 0; tile < kColumnTiles; ++tile) {
           uint32_t v[4];
-          load_transposed(
-              v, (values ^ static_cast<uint32_t>(32 * tile)) + static_cast<uint32_t>(16 * step * Layout::kRowBytes));
+          load_transposed(v, (values ^ static_cast<uint32_t>(32 * tile)) +
+                                 static_cast<uint32_t>(16 * step * Layout::kValueRowBytes));
+          if constexpr (Tag::kModified) {  // V of keys that nobody sees may be NaN
+            v[0] &= static_cast<uint32_t>(seen[0]);
+            v[1] &= static_cast<uint32_t>(seen[0]);
+            v[2] &= static_cast<uint32_t>(seen[1]);
+            v[3] &= static_cast<uint32_t>(seen[1]);
+          }
           multiply_block<kBf16>(o_[tile][0], v, b[from], b[from + 1]);
           if constexpr (kEights == 2) {
             multiply_block<kBf16>(o_[tile][kEights - 1], v, b[2], b[3]);
           }
         }
       }
-      __syncwarp();
-      if (lane_ == 0) {
-        barrier_arrive(smem_ + Layout::kEmpty + 8 * at_.stage);
-      }
+      barrier_arrive(smem_ + Layout::kEmpty + 8 * at_.stage);
       at_.advance();
     }
   }
@@ -185,11 +207,22 @@ class AloneOutputs {
       }
     }
     const bool only = unit.chunks - unit.first_chunk == 1;
+    bool folded = false;
+    if constexpr (kEights == 1 && kColumnTiles > 1) {
+      if (only && is_half_empty(int64_t{args_.seqlen_q} * args_.group.value)) {
+        folded = true;
+        fold();
+      }
+    }
     // Registers cannot be indexed: the loop works on the first ones, and the others move up.
 #pragma unroll 1
-    for (int i = 0; i < kColumnTiles * kEights; ++i) {
+    for (int i = 0; i < (folded ? kColumnTiles / 2 : kColumnTiles * kEights); ++i) {
       const StatePart part{{m_[0], m_[1]}, {l_[0], l_[1]}, {o_[0][0][0], o_[0][0][1], o_[0][0][2], o_[0][0][3]}};
-      const PartOfState at(warp_ * kColumnTiles + i / kEights, i % kEights);
+      PartOfState at(number_of(warp_) * kColumnTiles + (folded ? 2 * i : i / kEights), i % kEights);
+      if (folded) {
+        at.group += at.q / 2;
+        at.q %= 2;
+      }
       if (only) {
         finish_rows<kBf16>(args_, unit, at, RowPlaces(args_, unit, at), part);
       } else {
@@ -208,6 +241,24 @@ class AloneOutputs {
       }
     }
   }
+  // With up to four rows half of the lanes have none: they take every other tile of columns, so that rows are finished
+  // in half of the time.
+  __device__ __forceinline__ void fold() {
+    const int from = lane_ & ~2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      m_[i] = __shfl_sync(kAllLanes, m_[i], from);
+      l_[i] = __shfl_sync(kAllLanes, l_[i], from);
+    }
+#pragma unroll
+    for (int t = 0; t < kColumnTiles / 2; ++t) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const float second = __shfl_sync(kAllLanes, o_[2 * t + 1][0][x], from);
+        o_[t][0][x] = q_ < 2 ? o_[2 * t][0][x] : second;
+      }
+    }
+  }
   static __device__ __forceinline__ void rotate(float (&rows)[2 * kEights]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -221,7 +272,7 @@ class AloneOutputs {
   uint32_t smem_;
   int warp_, lane_, e_, q_;
   StageAt<Layout::kStages> at_;
-  StageAt<2> slot_;
+  StageAt<Layout::kSlotCount> slot_;
   float m_[2 * kEights];
   float l_[2 * kEights];
   float o_[kColumnTiles][kEights][4];

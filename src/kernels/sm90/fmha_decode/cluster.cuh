@@ -47,4 +47,13 @@ __device__ __forceinline__ void send(uint32_t address, uint32_t barrier, uint4 v
       : "memory");
 }
 
+// A piece of the block's shared memory to another one's, which counts its bytes at a barrier of the same block (PTX ISA
+// "cp.async.bulk"). Others' writes to it need a fence_async_proxy() before.
+__device__ __forceinline__ void copy_to_block(uint32_t address, uint32_t from, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address),
+      "r"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace tessera::sm90

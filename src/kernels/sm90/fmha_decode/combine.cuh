@@ -57,17 +57,15 @@ class ChunkState {
   }
 
  private:
-  static constexpr int kPieces = state_pieces(Tag::kHeadDim, Tag::kRows);
+  static constexpr int kPieces = state_pieces(Tag::kValueDim, Tag::kRows);
   int lane_;
   bool has_rows_;
   float4* at_;
 };
 
-inline constexpr int kChunksAhead = 4;  // states in flight
-
 // R8 over all chunks of the unit's sequence: ascending inside superchunks, superchunks ascending. Over some empty
-// states without a look at memory unless they are `real`.
-template <class Tag>
+// states without a look at memory unless they are `real`. kAhead states are on their way at a time.
+template <class Tag, int kAhead>
 __device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, const Unit& unit,
                                                   const PartOfState& part, bool real) {
   const int count = unit.chunks - unit.first_chunk;
@@ -77,26 +75,24 @@ __device__ __forceinline__ StatePart chain_chunks(const DecodeArguments& args, c
   StatePart inner;
   inner.clear();
 #pragma unroll 1
-  for (int first = 0; first < (real ? count : 1); first += kChunksAhead) {
-    float4 o[kChunksAhead];
-    float4 rows[kChunksAhead];
+  for (int first = 0; first < (real ? count : 1); first += kAhead) {
+    float4 o[kAhead];
+    float4 rows[kAhead];
 #pragma unroll
-    for (int i = 0; i < kChunksAhead; ++i) {
+    for (int i = 0; i < kAhead; ++i) {
       state.load(real && first + i < count, o[i], rows[i]);
       state.advance(args, 1);
     }
-    // Registers cannot be indexed: the loop works on the first ones, and the others move up.
-#pragma unroll 1
-    for (int chunk = first; chunk < min(count, first + kChunksAhead); ++chunk) {
-      inner.chain({{rows[0].x, rows[0].z}, {rows[0].y, rows[0].w}, {o[0].x, o[0].y, o[0].z, o[0].w}});
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int chunk = first + i;
+      if (chunk >= count) {
+        break;
+      }
+      inner.chain({{rows[i].x, rows[i].z}, {rows[i].y, rows[i].w}, {o[i].x, o[i].y, o[i].z, o[i].w}});
       if ((unit.first_chunk + chunk + 1) % kSuperchunkChunks == 0 || chunk + 1 == count) {
         total.chain(inner);
         inner.clear();
-      }
-#pragma unroll
-      for (int i = 0; i + 1 < kChunksAhead; ++i) {
-        o[i] = o[i + 1];
-        rows[i] = rows[i + 1];
       }
     }
   }
@@ -110,12 +106,13 @@ __host__ __device__ constexpr bool is_half_empty(int64_t rows) {
 
 // Blocks of the kernel below that the device surely holds beside the first kernel's.
 inline constexpr uint32_t kFewBlocks = 264;
+inline constexpr int kStatesAhead = 8;
 
-// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. A few blocks run everything
+// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. The first blocks run everything
 // twice, the first time over no states, before there is anything to wait for, so that the second time finds its
-// instructions.
+// instructions, and so do other blocks.
 template <class Tag>
-__global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
+__global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
     combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
   fetch_arguments(args);
   const int heads = static_cast<int>(args.heads.value);
@@ -129,7 +126,7 @@ __global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
   const Unit unit = finder.first_of(batch, static_cast<int>(blockIdx.x) - batch * heads);
   const RowPlaces places(args, unit, part);
 #pragma unroll 1
-  for (int pass = gridDim.x * gridDim.y <= kFewBlocks ? 0 : 1; pass < 2; ++pass) {
+  for (int pass = blockIdx.y * gridDim.x + blockIdx.x < kFewBlocks ? 0 : 1; pass < 2; ++pass) {
     const bool real = pass == 1;
     if (real) {
       wait_for_primary();  // by every thread: a grid that ends without waiting lets the stream go on
@@ -137,7 +134,7 @@ __global__ void __launch_bounds__(Tag::kHeadDim / kDecodeColumnGroup * 32)
         return;  // finished by the first kernel
       }
     }
-    const StatePart total = chain_chunks<Tag>(args, unit, part, real);
+    const StatePart total = chain_chunks<Tag, kStatesAhead>(args, unit, part, real);
     finish_rows<Tag::kBf16>(args, unit, part, places, total, real);
   }
 }

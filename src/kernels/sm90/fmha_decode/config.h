@@ -13,14 +13,27 @@
 
 namespace tessera::sm90 {
 
-// A kernel's numbers; the dtype and head dim are what its bits depend on (R0).
-template <int kHeadDimValue, bool kBf16Value, int kRowsValue, int kResidentValue = 2>
+// A kernel's numbers; the dtype and head dims are what its bits depend on (R0). Head dims of V above those of Q and K
+// do not exist: R0's granule is that of kHeadDim.
+template <int kHeadDimValue, bool kBf16Value, int kRowsValue, int kResidentValue = 2,
+          int kValueDimValue = kHeadDimValue, bool kModifiedValue = false>
 struct DecodeKernel {
-  static constexpr int kHeadDim = kHeadDimValue;    // of Q, K and V
-  static constexpr bool kBf16 = kBf16Value;         // else fp16
-  static constexpr int kRows = kRowsValue;          // (query token, head) rows of a unit, at most: N of the products
-  static constexpr int kResident = kResidentValue;  // blocks of a multiprocessor, of those that take units alone
+  static constexpr int kHeadDim = kHeadDimValue;     // of Q and K
+  static constexpr int kValueDim = kValueDimValue;   // of V and O
+  static constexpr bool kBf16 = kBf16Value;          // else fp16
+  static constexpr int kRows = kRowsValue;           // (query token, head) rows of a unit, at most: N of the products
+  static constexpr int kResident = kResidentValue;   // blocks of a multiprocessor, of those that take units alone
+  static constexpr bool kModified = kModifiedValue;  // softcap, ALiBi, custom bits (modifiers.cuh)
+  // Whether problems may have other head dims of Q and K than of V.
+  static constexpr bool kTwoDims = kModified || kValueDim != kHeadDim;
 };
+
+template <int kHeadDim, bool kBf16, int kRows, int kResident, int kValueDim = kHeadDim>
+using ModifiedDecodeKernel = DecodeKernel<kHeadDim, kBf16, kRows, kResident, kValueDim, true>;
+
+// Numbers of which a quotient and its remainders are neither subnormal nor infinite (softcap.cuh).
+inline constexpr float kLeastDividend = 0x1p-60F;
+inline constexpr float kLargestDividend = 0x1p60F;
 
 inline constexpr int kDecodeColumnGroup = 16;  // output columns of one warp; states are stored by them
 inline constexpr int kDecodeClasses = 8;       // R7
@@ -33,8 +46,8 @@ constexpr int granule_keys(int head_dim) {
 // Pieces of 16 bytes of a chunk's state, per 16 columns and eight rows: outputs by lane, then maxima and sums of pairs
 // of rows.
 inline constexpr int kPartPieces = 36;
-constexpr int state_pieces(int head_dim, int rows) {
-  return head_dim / kDecodeColumnGroup * rows / 8 * kPartPieces;
+constexpr int state_pieces(int value_dim, int rows) {
+  return value_dim / kDecodeColumnGroup * rows / 8 * kPartPieces;
 }
 
 // Division of numbers below 2^31 by a number that the host knows: (n * multiplier) >> shift, exact because the
@@ -57,7 +70,7 @@ struct DecodeStrides {
   int64_t batch, token, head;  // elements
 };
 
-// Shapes: Q, O (batch, seqlen_q, heads_kv * group, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
+// Shapes: Q, O (batch, seqlen_q, heads_kv * group, dims), K, V (batch, seqlen_k, heads_kv, dims).
 struct DecodeArguments {
   // Paged K and V are (page, slot, heads_kv, head_dim): `batch` of the strides is the page's. Without a table the
   // sequence is the page.
@@ -76,7 +89,7 @@ struct DecodeArguments {
   const int32_t* seqlens_k;                   // [batch], or null: all seqlen_k
   int batch, seqlen_q, seqlen_k;
   Divisor group;  // heads of a K/V head
-  int dims;       // head_dim of the problem, up to the kernel's: what is missing counts as zeros
+  int dims;       // head dim of V and O, up to the kernel's: what is missing counts as zeros
   int window;     // keys to the left that a token sees besides its own, or -1: all
   int window_right;
   Divisor row_tiles;      // of a K/V head
@@ -91,6 +104,15 @@ struct DecodeArguments {
   int state_chunks;  // per sequence
   // Of clusters, also scratch: how many chunks of (sequence, head of `heads`, 16 columns) are done.
   unsigned long long* counters;
+  // Of kernels with two head dims: that of Q and K. The others have `dims`.
+  int qk_dims;
+  // Of kernels for modified scores: R1's modifiers, after which c is log2 e, and custom bits (R2).
+  int natural;  // softcap or ALiBi make the scores natural
+  float softmax_scale;
+  float softcap;              // 0: off
+  float softcap_inverse;      // RN(1 / softcap), or 0: not a number that is divided by the fast way (softcap.cuh)
+  const float* alibi_slopes;  // [heads], or null
+  tessera_bit_mask mask;      // data null: off
 };
 
 }  // namespace tessera::sm90

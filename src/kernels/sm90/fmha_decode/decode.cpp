@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "contract/plan.h"
@@ -26,9 +27,9 @@ int64_t row_tiles(const DecodeProblem& p, int rows) {
   return ceil_div(p.q.tokens * (p.q.heads / p.k.heads), rows);
 }
 
-// Of clusters: one counter per block of those that share a tile of a sequence and K/V head.
+// One counter per block of those that share a tile of a sequence and K/V head, where these chain chunks themselves.
 int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
-  const int64_t counters = entry.cluster == 1 ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
+  const int64_t counters = !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
   return ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment;
 }
 
@@ -41,11 +42,20 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
     return refuse(Code::kUnsupported, fmt::format("{}: got dtype {}; allowed {}; use the kernel of that dtype",
                                                   entry.name, static_cast<int>(p.dtype), entry.bf16 ? "bf16" : "f16"));
   }
-  for (const TensorView* t : {&p.q, &p.k, &p.v, &p.o}) {
-    if (t->dims < 1 || t->dims > entry.head_dim || t->dims % 8 != 0 || t->dims != p.q.dims) {
-      return refuse(Code::kUnsupported, fmt::format("{}: got head_dim {}; allowed one multiple of 8 up to {} for all",
-                                                    entry.name, t->dims, entry.head_dim));
+  for (const auto& [name, dims, same] : {std::tuple{"q, k", p.q.dims, p.k.dims}, {"v, o", p.v.dims, p.o.dims}}) {
+    if (dims < 1 || dims % 8 != 0 || dims != same) {
+      return refuse(Code::kInvalidArgument,
+                    fmt::format("head dim of {}: got {} and {}; allowed one multiple of 8; pad rows with zeros", name,
+                                dims, same));
     }
+  }
+  if (!is_for(entry, p)) {
+    return refuse(
+        Code::kUnsupported,
+        fmt::format("{}: got head dims {} of Q and K and {} of V{}; allowed what find_decode() gives it; take the "
+                    "kernel that it names",
+                    entry.name, p.q.dims, p.v.dims,
+                    has_modified_scores(p) ? ", and softcap, ALiBi or custom bits" : ""));
   }
   if (p.o.tokens != p.q.tokens || p.o.heads != p.q.heads || p.v.tokens != p.k.tokens || p.v.heads != p.k.heads ||
       p.v.batch != p.k.batch || p.o.batch != p.q.batch ||
@@ -57,8 +67,10 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
                     entry.name));
   }
   if (p.k.heads < 1 || p.q.heads % p.k.heads != 0) {
-    return refuse(Code::kInvalidArgument,
-                  fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({})", p.k.heads, p.q.heads));
+    return refuse(
+        Code::kInvalidArgument,
+        fmt::format("num_heads_kv: got {}; allowed divisors of num_heads_q ({}); every K/V head serves as many",
+                    p.k.heads, p.q.heads));
   }
   const auto misaligned = [](const TensorView& t) {
     return reinterpret_cast<uintptr_t>(t.data) % kRowBytes != 0 || t.stride_batch * 2 % kRowBytes != 0 ||
@@ -67,23 +79,32 @@ Status check(const DecodeEntry& entry, const DecodeProblem& p) {
   if (misaligned(p.q) || misaligned(p.k) || misaligned(p.v)) {
     return refuse(
         Code::kUnsupported,
-        fmt::format("q, k, v: got an address or stride that is no multiple of {} bytes; copy the tensor", kRowBytes));
+        fmt::format(
+            "q, k, v: got an address or stride that is no multiple of {0} bytes; allowed multiples of {0}; copy "
+            "the tensor",
+            kRowBytes));
   }
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
   if (p.seqlen_k > kLongest || p.k.tokens > kLongest || most_units(p, entry.rows) > kLongest) {
-    return refuse(Code::kUnsupported, fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}", p.seqlen_k,
-                                                  most_units(p, entry.rows), kLongest));
+    return refuse(Code::kUnsupported,
+                  fmt::format("seqlen_k: got {} and {} chunks in all; allowed up to {}; split the batch", p.seqlen_k,
+                              most_units(p, entry.rows), kLongest));
   }
   if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
     return refuse(Code::kInvalidArgument,
-                  fmt::format("softmax_scale: got {}; allowed positive finite numbers", p.softmax_scale));
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers; usually 1 / sqrt(head dim)",
+                              p.softmax_scale));
+  }
+  if (!(p.softcap >= 0.0F) || p.softcap > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softcap: got {}; allowed finite numbers from 0 on; 0 is off", p.softcap));
   }
   return {};
 }
 
 Status device_error(const DecodeEntry& entry, cudaError_t error) {
-  return Status(Code::kDevice, fmt::format("{}: got {} ({}); allowed a launch on an sm_90 device", entry.name,
-                                           cudaGetErrorName(error), cudaGetErrorString(error)));
+  return Status(Code::kDevice, fmt::format("{}: got {} ({}); allowed a launch on an sm_90 device; choose one",
+                                           entry.name, cudaGetErrorName(error), cudaGetErrorString(error)));
 }
 
 }  // namespace
@@ -98,7 +119,7 @@ int64_t most_units(const DecodeProblem& p, int rows) {
 
 size_t decode_scratch_bytes(const DecodeEntry& entry, const DecodeProblem& problem) {
   return static_cast<size_t>(counter_bytes(entry, problem) + most_units(problem, entry.rows) *
-                                                                 state_pieces(entry.head_dim, entry.rows) *
+                                                                 state_pieces(entry.value_dim, entry.rows) *
                                                                  int64_t{sizeof(float4)});
 }
 
@@ -109,7 +130,7 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   }
   if (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0) {
     return Status(Code::kWorkspaceTooSmall, fmt::format("scratch: got none or a misaligned one; allowed {} bytes, "
-                                                        "{}-byte aligned",
+                                                        "{}-byte aligned; ask decode_scratch_bytes()",
                                                         decode_scratch_bytes(entry, problem), kScratchAlignment));
   }
   DecodeArguments a{};
@@ -133,7 +154,8 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   a.unnormalized = problem.unnormalized ? 1 : 0;
   a.seqlens_k = problem.seqlens_k;
   a.batch = static_cast<int>(problem.q.batch);
-  a.dims = static_cast<int>(problem.q.dims);
+  a.dims = static_cast<int>(problem.v.dims);
+  a.qk_dims = static_cast<int>(problem.q.dims);
   const auto window = [&](int64_t keys) {  // a window beyond all keys is none
     return keys >= problem.seqlen_k + problem.q.tokens ? -1 : static_cast<int>(keys);
   };
@@ -149,7 +171,15 @@ Status run_decode(const DecodeEntry& entry, const DecodeProblem& problem, int bl
   const int64_t chunks = std::max<int64_t>(1, ceil_div(problem.seqlen_k, kChunkKeys));
   a.uniform_units = Divisor::of(static_cast<uint32_t>((chunks - unseen / kChunkKeys) * a.heads.value));
   a.causal = problem.causal ? 1 : 0;
-  a.c = score_scale(problem.softmax_scale, false);
+  const bool natural = problem.softcap != 0.0F || problem.alibi_slopes != nullptr;
+  a.c = score_scale(problem.softmax_scale, natural);
+  a.natural = natural ? 1 : 0;
+  a.softmax_scale = problem.softmax_scale;
+  a.softcap = problem.softcap;
+  a.softcap_inverse =
+      problem.softcap >= kLeastDividend && problem.softcap <= kLargestDividend ? 1.0F / problem.softcap : 0.0F;
+  a.alibi_slopes = problem.alibi_slopes;
+  a.mask = problem.mask;
   a.bias = entry.bf16 ? 0.0F : 7.0F;
   a.counters = static_cast<unsigned long long*>(problem.scratch);
   a.states = reinterpret_cast<float4*>(static_cast<uint8_t*>(problem.scratch) + counter_bytes(entry, problem));

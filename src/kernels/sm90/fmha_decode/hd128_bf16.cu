@@ -7,6 +7,7 @@ namespace tessera::sm90 {
 std::span<const DecodeEntry> decode_hd128_bf16() {
   static constexpr DecodeEntry kEntries[] = {
       team_entry<DecodeKernel<128, true, 8>>("sm90_fmha_decode_hd128_bf16_r8_team"),
+      duo_entry<DecodeKernel<128, true, 8, 1>>("sm90_fmha_decode_hd128_bf16_r8_duo"),
       alone_entry<DecodeKernel<128, true, 8, 1>>("sm90_fmha_decode_hd128_bf16_r8_single"),
       alone_entry<DecodeKernel<128, true, 8, 2>>("sm90_fmha_decode_hd128_bf16_r8_pair"),
       team_entry<DecodeKernel<128, true, 16>>("sm90_fmha_decode_hd128_bf16_r16_team"),

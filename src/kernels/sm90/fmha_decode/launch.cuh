@@ -11,12 +11,13 @@ namespace tessera::sm90 {
 template <class Tag>
 struct AloneLauncher {
   using Layout = AloneLayout<Tag>;
+  static constexpr bool kCounts = false;
 
   static cudaError_t prepare() {
     return cudaFuncSetAttribute(fmha_decode_alone_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 Layout::kBytes);
   }
-  static cudaError_t resident(int* blocks) {
+  static cudaError_t resident(int* blocks) {  // units
     int device = 0;
     int processors = 0;
     cudaError_t error = prepare();
@@ -27,9 +28,9 @@ struct AloneLauncher {
       error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     }
     if (error == cudaSuccess) {
-      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, kAloneThreads,
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, fmha_decode_alone_sm90<Tag>, Layout::kThreads,
                                                             Layout::kBytes);
-      *blocks *= processors;
+      *blocks = *blocks * processors / Layout::kShare;
     }
     return error;
   }
@@ -39,10 +40,17 @@ struct AloneLauncher {
       return error;
     }
     cudaLaunchConfig_t first{};
-    first.gridDim = dim3(static_cast<unsigned>(blocks));
-    first.blockDim = dim3(kAloneThreads);
+    first.gridDim = dim3(static_cast<unsigned>(blocks * Layout::kShare));
+    first.blockDim = dim3(Layout::kThreads);
     first.dynamicSmemBytes = Layout::kBytes;
     first.stream = stream;
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {Layout::kShare, 1, 1};
+    if (Layout::kShare > 1) {
+      first.attrs = &cluster;
+      first.numAttrs = 1;
+    }
     error = cudaLaunchKernelEx(&first, fmha_decode_alone_sm90<Tag>, arguments);
     if (error != cudaSuccess || arguments.state_chunks == 1) {
       return error;
@@ -53,7 +61,7 @@ struct AloneLauncher {
     cudaLaunchConfig_t second{};
     second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
     const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(Tag::kHeadDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
     second.stream = stream;
     second.attrs = &early;
     second.numAttrs = 1;
@@ -64,6 +72,7 @@ struct AloneLauncher {
 template <class Tag>
 struct TeamLauncher {
   using Layout = TeamLayout<Tag>;
+  static constexpr bool kCounts = true;
 
   static cudaError_t prepare() {
     cudaError_t error =
@@ -105,24 +114,35 @@ struct TeamLauncher {
   }
 };
 
+template <class Tag, class Launcher>
+constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units) {
+  return {.name = name,
+          .head_dim = Tag::kHeadDim,
+          .value_dim = Tag::kValueDim,
+          .bf16 = Tag::kBf16,
+          .modified = Tag::kModified,
+          .rows = Tag::kRows,
+          .cluster = cluster,
+          .counts = Launcher::kCounts,
+          .most_units = most_units,
+          .resident = &Launcher::resident,
+          .launch = &Launcher::launch};
+}
+
 template <class Tag>
 constexpr DecodeEntry alone_entry(const char* name) {
-  using Launcher = AloneLauncher<Tag>;
-  return {name,
-          Tag::kHeadDim,
-          Tag::kBf16,
-          Tag::kRows,
-          1,
-          Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
-          &Launcher::resident,
-          &Launcher::launch};
+  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, Tag::kResident == 1 ? kSingleUnits : kAnyUnits);
+}
+
+// `Tag` of one resident block.
+template <class Tag>
+constexpr DecodeEntry duo_entry(const char* name) {
+  return entry_of<Tag, AloneLauncher<DuoKernel<Tag>>>(name, DuoKernel<Tag>::kShare, kDuoUnits);
 }
 
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
-  using Launcher = TeamLauncher<Tag>;
-  return {name,       Tag::kHeadDim,       Tag::kBf16,       Tag::kRows, TeamLayout<Tag>::kTeam,
-          kTeamUnits, &Launcher::resident, &Launcher::launch};
+  return entry_of<Tag, TeamLauncher<Tag>>(name, TeamLayout<Tag>::kTeam, kTeamUnits);
 }
 
 }  // namespace tessera::sm90

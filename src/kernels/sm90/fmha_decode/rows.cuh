@@ -43,17 +43,23 @@ class Pages {
         seen_(unit.seen),
         keys_(unit.keys) {}
 
-  // -1: the row is absent, or nobody sees it. Of contiguous rows the sequence is the page.
-  __device__ __forceinline__ int of(int key) const {
-    int page = -1;
-    if (key >= seen_ && key < keys_) {
-      page = batch_;
-      if (table_ != nullptr) {
-        page = table_[divide(key, args_.page_size)];
-        page = static_cast<uint32_t>(page) < static_cast<uint64_t>(args_.num_pages) ? page : -1;
-      }
+  // The table's entry for a key of a sequence that has some, for page(). Nothing is done with it here, so that several
+  // are on their way at a time: a comparison at once would wait for each.
+  __device__ __forceinline__ int32_t ask(int key) const {
+    int32_t entry = batch_;
+    if (table_ != nullptr) {
+      const int32_t* from = table_ + divide(min(key, keys_ - 1), args_.page_size);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
     }
-    return page;
+    return entry;
+  }
+  // Whether the pool has the page.
+  __device__ __forceinline__ bool exists(int32_t entry) const {
+    return table_ == nullptr || static_cast<uint32_t>(entry) < static_cast<uint64_t>(args_.num_pages);
+  }
+  // -1: the row is absent, or nobody sees it. Of contiguous rows the sequence is the page.
+  __device__ __forceinline__ int page(int key, int32_t entry) const {
+    return key >= seen_ && key < keys_ && exists(entry) ? entry : -1;
   }
 
   // Elements from the first row of the first page; 0 for a row that is absent.

@@ -90,43 +90,81 @@ struct RowPlaces {
   }
 };
 
+__device__ __forceinline__ void store_if(bool wanted, float* to, float value) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.f32 [%1], %2;\n}" ::"r"(wanted ? 1 : 0), "l"(to),
+               "f"(value)
+               : "memory");
+}
+__device__ __forceinline__ void store_if(bool wanted, uint16_t* to, uint16_t value) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %0, 0;\n@p st.global.u16 [%1], %2;\n}" ::"r"(wanted ? 1 : 0), "l"(to),
+               "h"(value)
+               : "memory");
+}
+
 // R9 of a lane's part; nothing is stored unless `wanted`.
 template <bool kBf16>
 __device__ __forceinline__ void finish_rows(const DecodeArguments& args, const Unit& unit, const PartOfState& at,
                                             const RowPlaces& places, const StatePart& part, bool wanted = true) {
+  bool exists[2];
+  bool none[2];  // out = +0
+  float rescale[2];
+  float l[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const bool exists = wanted && places.token[i] < args.seqlen_q;
-    const bool empty = part.m[i] == minus_infinity();
-    if (at.group == 0 && at.e == 0 && exists) {
-      store_scalars(args, unit.batch, places.token[i], places.head[i], part.m[i], part.l[i]);
-    }
-    bool none = empty;  // out = +0
-    float rescale = 1.0F;
-    float l = part.l[i];
-    if (args.sinks != nullptr && exists) {
-      const float sink = __fmul_rn(args.sinks[places.head[i]], kLog2E);
-      none = empty || sink == -minus_infinity();
-      if (!none && sink != minus_infinity()) {
-        const float highest = fmaxf(part.m[i], ceilf(sink));
-        rescale = drop_weight(__fsub_rn(highest, part.m[i]));
-        l = __fadd_rn(__fmul_rn(l, rescale), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args.bias)));
-      }
-    }
-    const float inverse = args.unnormalized != 0 ? 1.0F : __fdiv_rn(1.0F, l);
+    exists[i] = wanted && places.token[i] < args.seqlen_q;
+    none[i] = part.m[i] == minus_infinity();
+    rescale[i] = 1.0F;
+    l[i] = part.l[i];
+  }
+  if (args.sinks != nullptr) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if (!exists || at.group * kDecodeColumnGroup + at.e + 8 * h >= args.dims) {
+    for (int i = 0; i < 2; ++i) {
+      if (!exists[i]) {
         continue;
       }
-      const float o = part.o[2 * h + i];
-      const float x = none ? 0.0F : __fmul_rn(__fmul_rn(o, rescale), inverse);
-      const int64_t place = places.first[i] + 8 * h;
-      if (args.wide_output != 0) {
-        static_cast<float*>(args.o)[place] = __fadd_rn(x, 0.0F);  // -0 as +0
-      } else {
-        const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x, 0.0F));
-        static_cast<uint16_t*>(args.o)[place] = bits == 0x8000U ? uint16_t{0} : bits;
+      const float sink = __fmul_rn(args.sinks[places.head[i]], kLog2E);
+      none[i] |= sink == -minus_infinity();
+      if (!none[i] && sink != minus_infinity()) {
+        const float highest = fmaxf(part.m[i], ceilf(sink));
+        rescale[i] = drop_weight(__fsub_rn(highest, part.m[i]));
+        l[i] = __fadd_rn(__fmul_rn(l[i], rescale[i]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args.bias)));
+      }
+    }
+  }
+  // One warp does this at the end of everything, after another one has brought the instructions (with nothing wanted):
+  // both rows at once, and no branch that depends on what is stored.
+  const int column = at.group * kDecodeColumnGroup + at.e;
+  float x[2][2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float inverse = args.unnormalized != 0 ? 1.0F : __fdiv_rn(1.0F, l[i]);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      x[i][h] = none[i] ? 0.0F : __fmul_rn(__fmul_rn(part.o[2 * h + i], rescale[i]), inverse);
+    }
+  }
+  if (args.wide_output != 0) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const float value = __fadd_rn(x[n / 2][n % 2], 0.0F);  // -0 as +0
+      store_if(exists[n / 2] && column + 8 * (n % 2) < args.dims,
+               static_cast<float*>(args.o) + places.first[n / 2] + 8 * (n % 2), value);
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const auto bits = static_cast<uint16_t>(round_pair<kElementOf<kBf16>>(x[n / 2][n % 2], 0.0F));
+      store_if(exists[n / 2] && column + 8 * (n % 2) < args.dims,
+               static_cast<uint16_t*>(args.o) + places.first[n / 2] + 8 * (n % 2),
+               bits == 0x8000U ? uint16_t{0} : bits);
+    }
+  }
+  const bool scalars = args.lse.data != nullptr || args.row_max.data != nullptr || args.row_sum.data != nullptr;
+  if (scalars && at.group == 0 && at.e == 0) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (exists[i]) {
+        store_scalars(args, unit.batch, places.token[i], places.head[i], part.m[i], part.l[i]);
       }
     }
   }

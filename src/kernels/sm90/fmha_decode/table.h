@@ -7,16 +7,30 @@
 
 namespace tessera::sm90 {
 
-// One file per dtype and head dim.
+// One file per dtype and head dim, and as many for modified scores.
 std::span<const DecodeEntry> decode_hd64_bf16();
 std::span<const DecodeEntry> decode_hd64_f16();
 std::span<const DecodeEntry> decode_hd128_bf16();
 std::span<const DecodeEntry> decode_hd128_f16();
+std::span<const DecodeEntry> decode_hd192_bf16();
+std::span<const DecodeEntry> decode_hd192_f16();
 std::span<const DecodeEntry> decode_hd256_bf16();
 std::span<const DecodeEntry> decode_hd256_f16();
+std::span<const DecodeEntry> decode_hd64_bf16_modified();
+std::span<const DecodeEntry> decode_hd64_f16_modified();
+std::span<const DecodeEntry> decode_hd128_bf16_modified();
+std::span<const DecodeEntry> decode_hd128_f16_modified();
+std::span<const DecodeEntry> decode_hd192_bf16_modified();
+std::span<const DecodeEntry> decode_hd192_f16_modified();
+std::span<const DecodeEntry> decode_hd256_bf16_modified();
+std::span<const DecodeEntry> decode_hd256_f16_modified();
 
+// The first kernel that fits takes a problem: smaller ones before larger ones, those for modified scores last.
 inline constexpr std::span<const DecodeEntry> (*kDecodeFiles[])() = {
-    decode_hd64_bf16, decode_hd64_f16, decode_hd128_bf16, decode_hd128_f16, decode_hd256_bf16, decode_hd256_f16,
+    decode_hd64_bf16,           decode_hd64_f16,           decode_hd128_bf16,          decode_hd128_f16,
+    decode_hd192_bf16,          decode_hd192_f16,          decode_hd256_bf16,          decode_hd256_f16,
+    decode_hd64_bf16_modified,  decode_hd64_f16_modified,  decode_hd128_bf16_modified, decode_hd128_f16_modified,
+    decode_hd192_bf16_modified, decode_hd192_f16_modified, decode_hd256_bf16_modified, decode_hd256_f16_modified,
 };
 
 }  // namespace tessera::sm90

@@ -1,13 +1,10 @@
-// The kernel in which a cluster takes a unit at once, for the shortest time
-// that a single unit can take: every block scores its share of the granules
-// (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and
-// every block sums 16 output columns over all keys (R6). Nothing is done twice,
-// so there are no rings: all of K and V that the block needs is asked for at
-// once.
+// The kernel in which a cluster takes a unit at once, for the shortest time that a single unit can take: every block
+// scores its share of the granules (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and every
+// block sums 16 output columns over all keys (R6). Nothing is done twice, so there are no rings: all of K and V that
+// the block needs is asked for at once.
 //
-// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps:
-// number w + 8 t is tile t of warp w. Lanes hold scores and outputs as in
-// alone.cuh.
+// Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps: number w + 8 t is tile t of warp w.
+// Lanes hold scores as in alone_scores.cuh, outputs as in alone_outputs.cuh.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +15,6 @@
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
-#include "kernels/sm90/fmha_decode/narrow_wgmma.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/softmax_steps.cuh"
 #include "kernels/sm90/fmha_decode/state.cuh"
@@ -46,7 +42,6 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::args_;
   using TeamUnit<Tag>::smem_;
   using TeamUnit<Tag>::unit_;
-  using TeamUnit<Tag>::keys_;
   using TeamUnit<Tag>::warp_;
   using TeamUnit<Tag>::lane_;
   using TeamUnit<Tag>::rank_;
@@ -58,12 +53,15 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::first_key;
   using TeamUnit<Tag>::block_of;
   using TeamUnit<Tag>::copy_keys;
+  using TeamUnit<Tag>::touch_pages;
+  using TeamUnit<Tag>::drop;
 
  public:
   __device__ __forceinline__ Team(const DecodeArguments& args, uint32_t smem, const Unit& unit)
       : TeamUnit<Tag>(args, smem, unit), e_(lane_ / 4), q_(lane_ % 4) {}
 
   __device__ __forceinline__ void run() {
+    const int32_t entry = touch_pages();
     copy_keys();
     if (threadIdx.x == 0) {
       init_barriers();
@@ -71,12 +69,12 @@ class Team : private TeamUnit<Tag> {
     __syncwarp();
     cluster_arrive();
     load_queries();
-    // Every thread arrives at V's barriers, which the first one has to set up
-    // before.
+    // Every thread arrives at V's barriers, which the first one has to set up before.
     __syncthreads();
     this->template copy_values<0, kTeamThreads, 0, 4>();  // the others fill a later wait
     float s[kTiles][kEights][4];
     score(s);
+    drop(entry);
     __syncwarp();
     cluster_wait();
     send_maxima(s);
@@ -89,22 +87,25 @@ class Team : private TeamUnit<Tag> {
     weigh(s, moves);
     __syncthreads();
     if (warp_ >= kTeamWarps / 2) {
-      this->template copy_values<1, kTeamThreads / 2, 0,
-                                 16>();  // every block has scored all keys: their place is free
-      if (warp_ < 6) {
-        send_sums();
-      } else if (warp_ == 6) {
-        add_sums(moves);
-      } else {
-        claim();
-      }
+      this->template copy_values<1, kTeamThreads / 2, 0, 16>();  // every block has scored all keys: their place is free
       wait_for_copies<0>();
-    } else {
+      return;
+    }
+    if (warp_ >= 2) {
+      send_sums();
+    }
+    if (warp_ == 1) {
+      add_sums(moves);
+    }
+    if (warp_ == 3) {
+      claim();
+    }
+    if (warp_ == 0) {
       add_outputs(moves);
     }
-    // Meanwhile another warp goes through the end of the work with nothing to
-    // store, so that the instructions are there.
-    if (warp_ == 0 || warp_ == kTeamWarps - 1) {
+    // Meanwhile another warp goes through the end of the work with nothing to store, so that the instructions are
+    // there.
+    if (warp_ == 0 || warp_ == 2) {
       finish(warp_ == 0);
     }
   }
@@ -121,7 +122,7 @@ class Team : private TeamUnit<Tag> {
     const auto p_granule = static_cast<uint32_t>(Layout::kGranuleBlocks * 32 * rows());
     barrier_init(smem_ + Layout::kMaximaFull, 1);
     barrier_init(smem_ + Layout::kSumsFull, 1);
-    barrier_init(smem_ + Layout::kEndFull, 4 + 1);  // whoever stores row sums, and claim()
+    barrier_init(smem_ + Layout::kEndFull, 32 + 1);  // a warp with row sums, and the claim
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       barrier_init(smem_ + Layout::kPFull + 8 * half, 1);
@@ -132,7 +133,9 @@ class Team : private TeamUnit<Tag> {
                           static_cast<uint32_t>(granules_ * Layout::kGranuleBlocks * kRows * 4));
     barrier_arrive_expect(smem_ + Layout::kSumsFull, static_cast<uint32_t>(granules_ * Layout::kSumsBlock));
     barrier_arrive_expect(smem_ + Layout::kPFull, static_cast<uint32_t>(first_half) * p_granule);
-    barrier_arrive_expect(smem_ + Layout::kPFull + 8, static_cast<uint32_t>(granules_ - first_half) * p_granule);
+    if (granules_ > first_half) {  // else nobody waits for it
+      barrier_arrive_expect(smem_ + Layout::kPFull + 8, static_cast<uint32_t>(granules_ - first_half) * p_granule);
+    }
   }
 
   __device__ __forceinline__ void load_queries() {
@@ -152,8 +155,7 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // Where finish() will put rows, while there is time. The compiler would
-  // compute it where it is used.
+  // Where finish() will put rows, while there is time. The compiler would compute it where it is used.
   __device__ __forceinline__ void find_places() {
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
@@ -279,8 +281,7 @@ class Team : private TeamUnit<Tag> {
   }
 
   __device__ __forceinline__ void replay_moves(const float (&u)[kEightGranules][2 * kEights], Moves& moves) {
-    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of
-                                                     // the own ones
+    const int own = warp_ / Layout::kGranuleBlocks;  // with small granules a warp has one of the own ones
 #pragma unroll
     for (int i = 0; i < 2 * kEights; ++i) {
       float before[kEightGranules];
@@ -290,8 +291,8 @@ class Team : private TeamUnit<Tag> {
       for (int g = 0; g < Layout::kGranules; ++g) {
         const float every = __shfl_sync(kAllLanes, u[g / 8][i], 4 * (g % 8) + q_);
         const float old = m;
-        m = every > __fadd_rn(old, kLazyThreshold) ? every
-                                                   : old;  // -Inf, of a granule that is not there, moves nothing
+        // -Inf, of a granule that is not there, moves nothing
+        m = every > __fadd_rn(old, kLazyThreshold) ? every : old;
         before[g / 8] = g % 8 == 0 || g % 8 == e_ ? old : before[g / 8];
         after[g / 8] = g % 8 == 0 || g % 8 == e_ ? m : after[g / 8];
         const float offset = __fsub_rn(args_.bias, m == minus_infinity() ? 0.0F : m);
@@ -306,6 +307,12 @@ class Team : private TeamUnit<Tag> {
       }
       m_[i] = m;
     }
+  }
+
+  // Where a row of eight of a k16 block's weights lies, for 8 of the keys: rows one after another, so that those that
+  // exist are sent as one, and eight of them in different banks.
+  static __device__ __forceinline__ uint32_t weights_row(int row, int half) {
+    return static_cast<uint32_t>(32 * row + (half ^ row / 4) * 16);
   }
 
   // R4, R5 to every block of the cluster, and t of R7.
@@ -327,7 +334,7 @@ class Team : private TeamUnit<Tag> {
           p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, moves.offset[t % kOwn][2 * i + n % 2]));
         }
         store_pair(sums + static_cast<uint32_t>(32 * i), {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])});
-        store_transposed(staging + static_cast<uint32_t>(256 * i + lane_ % 16 * 16),
+        store_transposed(staging + static_cast<uint32_t>(256 * i) + weights_row(lane_ % 8, lane_ / 8 % 2),
                          round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
       }
       __syncwarp();
@@ -339,10 +346,8 @@ class Team : private TeamUnit<Tag> {
       for (int index = lane_; index < kTeam << shift; index += 32) {
         const auto block = static_cast<uint32_t>(index >> shift);
         const int piece = index & ((1 << shift) - 1);
-        // (half of the keys, four rows), or (eight rows, half, row)
-        const auto at = static_cast<uint32_t>(shift == 3 ? piece / 4 * 128 + piece % 4 * 16 : 16 * piece);
-        const int row = shift == 3 ? piece % 4 : piece / 16 * 8 + piece % 8;
-        if (row < rows()) {
+        if (piece < 2 * rows()) {
+          const auto at = static_cast<uint32_t>(16 * piece);
           send(in_block(to + at, block), in_block(full, block), load_piece(staging + at));
         }
       }
@@ -350,11 +355,11 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // g of R7 of the block's granules, to every block, by warps 4 and 5.
+  // g of R7 of the block's granules, to every block, by warps 2 and 3.
   __device__ __forceinline__ void send_sums() const {
     constexpr int kValues = kDecodeClasses * kRows;
 #pragma unroll 1
-    for (int index = static_cast<int>(threadIdx.x) - 128; index < kOwn * kValues; index += 64) {
+    for (int index = static_cast<int>(threadIdx.x) - 64; index < kOwn * kValues; index += 64) {
       const int granule = index / kValues * kTeam + rank_;
       if (granule < granules_) {
         const uint32_t from =
@@ -388,9 +393,18 @@ class Team : private TeamUnit<Tag> {
     return x;
   }
 
-  // R7, by warp 6.
+  // R7, by warp 1.
   __device__ __forceinline__ void add_sums(const Moves& moves) const {
     float l[2 * kEights] = {};
+    bool moved = false;
+#pragma unroll
+    for (int h = 0; h < kEightGranules; ++h) {
+#pragma unroll
+      for (const float a : moves.a[h]) {
+        moved |= a != 1.0F;
+      }
+    }
+    moved = __any_sync(kAllLanes, moved);
     barrier_wait(smem_ + Layout::kSumsFull, 0);
     __syncwarp();
 #pragma unroll 4
@@ -399,8 +413,12 @@ class Team : private TeamUnit<Tag> {
       for (int i = 0; i < kEights; ++i) {
         const float2 sum = load_pair(smem_ + Layout::kSums +
                                      static_cast<uint32_t>(g * Layout::kSumsBlock + 4 * (e_ * kRows + 8 * i + 2 * q_)));
-        l[2 * i] = __fmaf_rn(l[2 * i], factor(moves.a, g, 2 * i, q_), sum.x);
-        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], factor(moves.a, g, 2 * i + 1, q_), sum.y);
+        float2 a = {1.0F, 1.0F};  // which it mostly is
+        if (moved) {
+          a = {factor(moves.a, g, 2 * i, q_), factor(moves.a, g, 2 * i + 1, q_)};
+        }
+        l[2 * i] = __fmaf_rn(l[2 * i], a.x, sum.x);
+        l[2 * i + 1] = __fmaf_rn(l[2 * i + 1], a.y, sum.y);
       }
     }
 #pragma unroll
@@ -414,12 +432,10 @@ class Team : private TeamUnit<Tag> {
                      __float_as_int(l[i]));
       }
     }
-    if (e_ == 0) {
-      barrier_arrive(smem_ + Layout::kEndFull);
-    }
+    barrier_arrive(smem_ + Layout::kEndFull);
   }
 
-  // R6, by the first warpgroup.
+  // R6, by warp 0.
   __device__ __forceinline__ void add_outputs(const Moves& moves) {
     // Bit g: some row moves its maximum in granule g.
     uint32_t moved = 0;
@@ -436,9 +452,11 @@ class Team : private TeamUnit<Tag> {
         moved |= (lanes >> (4 * g) & 15U) != 0 ? 1U << (8 * h + g) : 0;
       }
     }
-    const uint64_t a_flags = narrow_flags(0, 8 * Layout::kVRow, Layout::kVRow);
-    uint64_t b = narrow_flags(128, 256, 0) | uniform(descriptor_address(smem_ + Layout::kP));
-    float o[kRows / 2] = {};
+    const auto in_values =
+        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kVRow + (lane_ / 8 % 2 ^ lane_ / 4 % 2) * 16);
+    // Matrices: halves of the keys, then of two k16 blocks or two eights.
+    uint32_t weights =
+        smem_ + Layout::kP + static_cast<uint32_t>(lane_ / 16 * 256) + weights_row(lane_ % 8, lane_ / 8 % 2);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       constexpr int kHalfGranules = Layout::kGranules / 2;
@@ -449,51 +467,56 @@ class Team : private TeamUnit<Tag> {
       barrier_wait(smem_ + Layout::kVFull + 8 * static_cast<uint32_t>(half), 0);
       barrier_wait(smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(half), 0);
       __syncwarp();
-      fence_async_proxy();
-      uint64_t a = a_flags | uniform(descriptor_address(smem_ + (half == 0 ? Layout::kV : Layout::kV2)));
+      uint32_t values = smem_ + (half == 0 ? Layout::kV : Layout::kV2) + in_values;
+      Operands operands[2];
+      load(operands[0], values, weights);
 #pragma unroll 1
-      for (int g = half * kHalfGranules; g < end;) {
+      for (int g = half * kHalfGranules; g < end; ++g) {
         if ((moved >> g & 1U) != 0) {
 #pragma unroll
           for (int i = 0; i < 2 * kEights; ++i) {
-            const float x = factor(moves.a, g, i, q_);
-            o[4 * (i / 2) + i % 2] = __fmul_rn(o[4 * (i / 2) + i % 2], x);
-            o[4 * (i / 2) + 2 + i % 2] = __fmul_rn(o[4 * (i / 2) + 2 + i % 2], x);
+            const float a = factor(moves.a, g, i, q_);
+            o_[i / 2][i % 2] = __fmul_rn(o_[i / 2][i % 2], a);
+            o_[i / 2][2 + i % 2] = __fmul_rn(o_[i / 2][2 + i % 2], a);
           }
         }
-        // On to the next granule that moves a maximum.
-        int next = g + 1;
-        while (next < end && (moved >> next & 1U) == 0) {
-          ++next;
-        }
-        multiply(a, b, next - g, o);
-        g = next;
-      }
-    }
 #pragma unroll
-    for (int i = 0; i < 4 * kEights; ++i) {
-      o_[i / 4][i % 4] = o[i];
+        for (int part = 0; part < Layout::kGranuleBlocks / kAhead; ++part) {
+          values += static_cast<uint32_t>(16 * kAhead * Layout::kVRow);
+          weights += static_cast<uint32_t>(kAhead * Layout::kPBlock);
+          load(operands[(part + 1) % 2], values, weights);  // behind the end they are other bytes that nobody uses
+          multiply(operands[part % 2]);
+        }
+      }
     }
   }
 
-  // Some granules, at least one. All four warps of the warpgroup compute the
-  // same 16 columns: the descriptor repeats them.
-  static __device__ __forceinline__ void multiply(uint64_t& a, uint64_t& b, int granules, float (&o)[kRows / 2]) {
-    constexpr Element kElement = kBf16 ? Element::kBf16 : Element::kF16;
-    pin_registers(o);
-#pragma unroll 1
-    do {
-      wgmma_fence();
+  // V and P of the next k16 blocks of the chain.
+  static constexpr int kAhead = kEights == 1 && Layout::kGranuleBlocks == 8 ? 4 : 2;  // an even part of a granule
+  struct Operands {
+    uint32_t v[kAhead][4];
+    uint32_t p[kAhead * kEights / 2][4];
+  };
+  __device__ __forceinline__ void load(Operands& to, uint32_t values, uint32_t weights) const {
 #pragma unroll
-      for (int step = 0; step < Layout::kGranuleBlocks; ++step) {
-        narrow_next<kElement, true>(o, a, b);
-        a += static_cast<uint64_t>(16 * Layout::kVRow >> 4);
-        b += static_cast<uint64_t>(Layout::kPBlock >> 4);
+    for (int block = 0; block < kAhead; ++block) {
+      load_transposed(to.v[block], values + static_cast<uint32_t>(16 * block * Layout::kVRow));
+      if (kEights == 2 || block % 2 == 0) {
+        load_matrices(to.p[block * kEights / 2], weights + static_cast<uint32_t>(block * Layout::kPBlock));
       }
-      wgmma_commit();
-    } while (--granules > 0);
-    wgmma_wait<0>();
-    pin_registers(o);
+    }
+  }
+  __device__ __forceinline__ void multiply(const Operands& from) {
+#pragma unroll
+    for (int block = 0; block < kAhead; ++block) {
+      if constexpr (kEights == 1) {
+        multiply_block<kBf16>(o_[0], from.v[block], from.p[block / 2][block % 2 * 2],
+                              from.p[block / 2][block % 2 * 2 + 1]);
+      } else {
+        multiply_block<kBf16>(o_[0], from.v[block], from.p[block][0], from.p[block][1]);
+        multiply_block<kBf16>(o_[kEights - 1], from.v[block], from.p[block][2], from.p[block][3]);
+      }
+    }
   }
 
   __device__ __forceinline__ void claim() const {
@@ -509,8 +532,8 @@ class Team : private TeamUnit<Tag> {
     return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kTeam + rank_;
   }
 
-  // The state of the block's columns: whoever hands in a sequence's last one
-  // chains them all. Nothing is waited for nor stored unless it is `real`.
+  // The state of the block's columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
+  // stored unless it is `real`.
   __device__ __forceinline__ void finish(bool real) const {
     if (real) {
       barrier_wait(smem_ + Layout::kEndFull, 0);
@@ -550,7 +573,7 @@ class Team : private TeamUnit<Tag> {
       const RowPlaces places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {
-        part = chain_chunks<Tag>(args_, unit_, at, real);
+        part = chain_chunks<Tag, 4>(args_, unit_, at, real);
       }
       finish_rows<kBf16>(args_, unit_, at, places, part, real);
     }

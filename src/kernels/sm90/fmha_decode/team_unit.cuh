@@ -8,7 +8,6 @@
 
 #include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
-#include "kernels/sm90/fmha_decode/softmax_steps.cuh"
 #include "kernels/sm90/fmha_decode/team.h"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
@@ -40,8 +39,7 @@ class TeamUnit {
     return min(kRows, args_.seqlen_q * static_cast<int>(args_.group.value) - unit_.first_row);
   }
 
-  // Number of the tile among the block's k16 blocks; their granule, and its
-  // first key.
+  // Number of the tile among the block's k16 blocks; their granule, and its first key.
   __device__ __forceinline__ int number_of(int tile) const { return warp_ + kTeamWarps * tile; }
   __device__ __forceinline__ int granule_of(int tile) const {
     return number_of(tile) / Layout::kGranuleBlocks * kTeam + rank_;
@@ -54,38 +52,50 @@ class TeamUnit {
     return granule_of(tile) * Layout::kGranuleBlocks + number_of(tile) % Layout::kGranuleBlocks;
   }
 
-  // Whether all of these keys have rows, one after another and as wide as the
-  // kernel's.
+  // Whether all of these keys have rows, one after another and as wide as the kernel's.
   __device__ __forceinline__ bool all_there(int first, int count) const {
     return args_.page_table == nullptr && args_.dims == Layout::kHeadDim && first >= unit_.seen &&
            first + count <= min(keys_.end, unit_.keys);
   }
+
+  // Every thread asks for 32 bytes of the unit's part of the page table, so that later look-ups need not wait for
+  // memory. The answer has no meaning; who drops it waits for it.
+  __device__ __forceinline__ int32_t touch_pages() const {
+    int32_t entry = 0;
+    if (args_.page_table != nullptr && granules_ > 0) {
+      constexpr int kEntries = 8;
+      const int last = divide(keys_.end - 1, args_.page_size);
+      const int own = divide(keys_.begin, args_.page_size) + kEntries * static_cast<int>(threadIdx.x);
+      const int32_t* from = args_.page_table + unit_.batch * args_.page_table_stride + min(own, last);
+      asm volatile("ld.global.b32 %0, [%1];" : "=r"(entry) : "l"(from) : "memory");
+    }
+    return entry;
+  }
+  static __device__ __forceinline__ void drop(int32_t entry) { asm volatile("" ::"r"(entry) : "memory"); }
 
   // The warp's own keys: nobody else reads them.
   __device__ __forceinline__ void copy_keys() {
     constexpr int kPieces = Layout::kKRow / 16;
     const uint16_t* data = args_.k + unit_.kv_head * args_.k_strides.head;
     const Pages pages(args_, unit_);
-    int found[kTiles];
-    if (args_.page_table != nullptr) {
+    int32_t entries[kTiles];
+    if (args_.page_table != nullptr && granules_ > 0) {
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
+        entries[t] = pages.ask(first_key(t) + lane_ % 16);
       }
     }
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       if (granule_of(t) >= granules_) {
         there_[t] = 0;
-        continue;  // the place may be somebody's already: nobody waits for this
-                   // warp
+        continue;  // the place may be somebody's already: nobody waits for this warp
       }
       const uint32_t to = smem_ + Layout::kK + static_cast<uint32_t>(16 * number_of(t) * Layout::kKRow);
       if (all_there(first_key(t), 16)) {
         there_[t] = kAllLanes;
         const int64_t stride = args_.k_strides.token;
-        // Rows that are copied one after another differ in a known part of the
-        // swizzle.
+        // Rows that are copied one after another differ in a known part of the swizzle.
         const uint32_t swizzled =
             to + static_cast<uint32_t>(lane_ / kPieces * Layout::kKRow + (lane_ % kPieces ^ lane_ / kPieces % 8) * 16);
         const uint16_t* from = data + unit_.batch * args_.k_strides.batch + (first_key(t) + lane_ / kPieces) * stride +
@@ -101,24 +111,33 @@ class TeamUnit {
         continue;
       }
       if (args_.page_table == nullptr) {
-        found[t] = pages.of(first_key(t) + lane_ % 16);
+        entries[t] = pages.ask(first_key(t) + lane_ % 16);
       }
-      there_[t] = __ballot_sync(kAllLanes, found[t] >= 0);
-      const int64_t mine = pages.offset(first_key(t) + lane_ % 16, found[t], args_.k_strides);
-#pragma unroll 1
-      for (int i = 0; i < kPieces / 2; ++i) {
-        const int row = (32 * i + lane_) / kPieces;
-        const int piece = (32 * i + lane_) % kPieces;
-        copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
-                   data + __shfl_sync(kAllLanes, mine, row) + 8 * piece,
-                   (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+      const int page = pages.page(first_key(t) + lane_ % 16, entries[t]);
+      there_[t] = __ballot_sync(kAllLanes, page >= 0);
+      const int64_t mine = pages.offset(first_key(t) + lane_ % 16, page, args_.k_strides);
+      constexpr int kShuffled = 8;
+#pragma unroll
+      for (int begin = 0; begin < kPieces / 2; begin += kShuffled) {
+        int64_t rows[kShuffled];  // all of them, and then the copies: else every copy waits for its shuffle
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          rows[i] = __shfl_sync(kAllLanes, mine, (32 * (begin + i) + lane_) / kPieces);
+        }
+#pragma unroll
+        for (int i = 0; i < kShuffled && begin + i < kPieces / 2; ++i) {
+          const int row = (32 * (begin + i) + lane_) / kPieces;
+          const int piece = (32 * (begin + i) + lane_) % kPieces;
+          copy_piece(to + static_cast<uint32_t>(row * Layout::kKRow + (piece ^ row % 8) * 16),
+                     data + rows[i] + 8 * piece, (there_[t] >> row & 1U) != 0 && 8 * piece < args_.dims);
+        }
       }
     }
     commit_copies();
   }
 
-  // Columns 16 rank .. of half of the unit's rows of V: two of the last
-  // kThreads threads take a row, and of their rows numbers kFrom .. kTo - 1.
+  // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
+  // numbers kFrom .. kTo - 1.
   template <int kHalf, int kThreads, int kFrom, int kTo>
   __device__ __forceinline__ void copy_values() const {
     constexpr int kValueRows = kThreads / 2;
@@ -138,29 +157,31 @@ class TeamUnit {
         copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow), data);
         data += kValueRows * stride;
       }
-    } else {
+    } else if (granules_ > 0) {
       const Pages pages(args_, unit_);
       constexpr int kLookups = 4;  // on their way at a time
 #pragma unroll 1
       for (int first = kFrom; first < kTo; first += kLookups) {
-        int found[kLookups];
+        int32_t entries[kLookups];
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
-          found[i] = pages.of(keys_.begin + begin + (first + i) * kValueRows);
+          entries[i] = pages.ask(keys_.begin + begin + (first + i) * kValueRows);
         }
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
           const int row = begin + (first + i) * kValueRows;
           if (row < end) {
+            const int page = pages.page(keys_.begin + row, entries[i]);
             copy_piece(to + static_cast<uint32_t>((first + i) * kValueRows * Layout::kVRow),
-                       data + pages.offset(keys_.begin + row, found[i], args_.v_strides),
-                       found[i] >= 0 && column < args_.dims);
+                       data + pages.offset(keys_.begin + row, page, args_.v_strides), page >= 0 && column < args_.dims);
           }
         }
       }
     }
     if (kTo * kValueRows == Layout::kHalf) {
-      arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
+      if (kHalf == 0 || granules_ > Layout::kGranules / 2) {  // else nobody waits for it
+        arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
+      }
     }
     commit_copies();
   }

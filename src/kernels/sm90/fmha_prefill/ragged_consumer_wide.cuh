@@ -11,7 +11,7 @@ struct RaggedWideConsumer : RaggedConsumer<Tag> {
   using Base = RaggedConsumer<Tag>;
   using Base::args;
   using Base::k_ring, Base::v_ring;
-  using Base::kChunkTiles, Base::kElement, Base::kFresh, Base::kLast, Base::kMasked, Base::kSchedule;
+  using Base::kChunkTiles, Base::kElement, Base::kLast, Base::kMasked, Base::kSchedule;
   using Base::kind_of, Base::late_chunk, Base::slot_of, Base::thread;
   using typename Base::Fragments, typename Base::LateChunk, typename Base::Position;
 

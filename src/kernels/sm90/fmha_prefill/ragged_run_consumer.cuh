@@ -36,7 +36,7 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
     kind |= j + 1 == walk.end ? kLast : 0U;
     return kind;
   }
-  __device__ __forceinline__ uint32_t absent_kind(int warpgroup, const Position& at) const {
+  __device__ __forceinline__ uint32_t absent_kind(const Position& at) const {
     const uint32_t absent = Base::absent_boxes(at);
     return absent != 0 ? kAbsent | absent << kAbsentShift : 0U;
   }
@@ -148,7 +148,7 @@ struct RaggedRunConsumer : RaggedConsumer<Tag> {
     k_ring().wait_full(at);  // producer: the first K
 #pragma unroll 1
     while (true) {
-      uint32_t kind = uniform(next | absent_kind(warpgroup, at));
+      uint32_t kind = uniform(next | absent_kind(at));
       weigh(f, warpgroup, j, kind, at);
       const bool proved = args.ragged.page_table == nullptr ? attend_plain<false>(f, warpgroup, j, kind, at, leader)
                                                             : attend_plain<true>(f, warpgroup, j, kind, at, leader);

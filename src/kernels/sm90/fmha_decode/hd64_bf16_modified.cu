@@ -1,0 +1,17 @@
+// Decode kernels for head dim 64, bf16, for modified scores.
+#include "kernels/sm90/fmha_decode/launch.cuh"
+#include "kernels/sm90/fmha_decode/table.h"
+
+namespace tessera::sm90 {
+
+std::span<const DecodeEntry> decode_hd64_bf16_modified() {
+  static constexpr DecodeEntry kEntries[] = {
+      alone_entry<ModifiedDecodeKernel<64, true, 8, 1>>("sm90_fmha_decode_hd64_bf16_r8_modified_single"),
+      alone_entry<ModifiedDecodeKernel<64, true, 8, 2>>("sm90_fmha_decode_hd64_bf16_r8_modified_pair"),
+      alone_entry<ModifiedDecodeKernel<64, true, 16, 1>>("sm90_fmha_decode_hd64_bf16_r16_modified_single"),
+      alone_entry<ModifiedDecodeKernel<64, true, 16, 2>>("sm90_fmha_decode_hd64_bf16_r16_modified_pair"),
+  };
+  return kEntries;
+}
+
+}  // namespace tessera::sm90
