@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fmha_decode/cluster.cuh"
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_prefill_512/config.h"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/shared_memory.cuh"

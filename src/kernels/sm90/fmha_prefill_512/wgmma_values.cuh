@@ -7,8 +7,7 @@
 
 namespace tessera::sm90 {
 
-// d := [d +] A B, A in shared memory with the 16 contiguous (K-major), B (16, 256) with the 256 contiguous (MN-major);
-// bf16. `keep` false starts from +0.
+// As wgmma_rs() of (64, 256), bf16, with the 16 of A contiguous (K-major). `keep` false starts from +0.
 template <Element kElement>
 requires(kElement == Element::kBf16) __device__ __forceinline__
     void wgmma_ss_values(float (&d)[128], uint64_t a, uint64_t b, bool keep) {
@@ -47,8 +46,7 @@ requires(kElement == Element::kBf16) __device__ __forceinline__
       : "l"(a), "l"(b), "r"(static_cast<int>(keep)));
 }
 
-// d := [d +] A B, A in shared memory with the 16 contiguous (K-major), B (16, 256) with the 256 contiguous (MN-major);
-// f16. `keep` false starts from +0.
+// As wgmma_rs() of (64, 256), f16, with the 16 of A contiguous (K-major). `keep` false starts from +0.
 template <Element kElement>
 requires(kElement == Element::kF16) __device__ __forceinline__
     void wgmma_ss_values(float (&d)[128], uint64_t a, uint64_t b, bool keep) {
