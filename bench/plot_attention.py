@@ -4,7 +4,6 @@
 Writes OUT_DIR/attention_d<head_dim>.svg and OUT_DIR/attention_roofline.svg. Needs matplotlib.
 """
 
-import json
 import os
 import sys
 
@@ -15,6 +14,7 @@ except ImportError as missing:
     sys.exit(3)
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
+import plot_record  # noqa: E402
 
 COLORS = {"tessera": "#0b6e4f", "cudnn": "#7a9e3f", "fa2": "#c9c9c9", "fa3": "#d98324"}
 # Dense 16-bit multiply-adds: 4096 FLOP per clock and multiprocessor, 132 of them; DRAM read rate as measured on an H200.
@@ -81,18 +81,11 @@ def roofline(record, path):
     figure.savefig(path)
 
 
-def main() -> int:
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 3
-    with open(sys.argv[1], encoding="utf-8") as file:
-        record = json.load(file)
-    os.makedirs(sys.argv[2], exist_ok=True)
+def pictures(record, folder):
     for dim in sorted({r["head_dim"] for r in record["rows"] if r["tflops"]}):
-        bars(record, dim, os.path.join(sys.argv[2], f"attention_d{dim}.svg"))
-    roofline(record, os.path.join(sys.argv[2], "attention_roofline.svg"))
-    return 0
+        bars(record, dim, os.path.join(folder, f"attention_d{dim}.svg"))
+    roofline(record, os.path.join(folder, "attention_roofline.svg"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plot_record.main(__doc__, pictures))

@@ -5,7 +5,6 @@ Writes OUT_DIR/decode_d<head_dim>.svg for each head dim: microseconds above, mul
 K and V once and does nothing below. Needs matplotlib.
 """
 
-import json
 import os
 import sys
 
@@ -16,6 +15,7 @@ except ImportError as missing:
     sys.exit(3)
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
+import plot_record  # noqa: E402
 
 LINES = {  # runner -> colour, dashes, marker
     "fa3": ("#d98324", "-", "^"),
@@ -82,17 +82,10 @@ def picture(record, dim, path):
     figure.savefig(path)
 
 
-def main() -> int:
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 3
-    with open(sys.argv[1], encoding="utf-8") as file:
-        record = json.load(file)
-    os.makedirs(sys.argv[2], exist_ok=True)
+def pictures(record, folder):
     for dim in sorted({r["head_dim"] for r in record["rows"] if "us_cold" in r}):
-        picture(record, dim, os.path.join(sys.argv[2], f"decode_d{dim}.svg"))
-    return 0
+        picture(record, dim, os.path.join(folder, f"decode_d{dim}.svg"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plot_record.main(__doc__, pictures))

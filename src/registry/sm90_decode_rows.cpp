@@ -19,8 +19,9 @@ constexpr int64_t kMaxRows = 2048;  // query rows of a K/V head
 constexpr int64_t kMaxKeys = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxUnits = int64_t{1} << 30;
 
-// The problem without its scratch. A K/V without keys is never read; its view then describes Q's memory.
-sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
+}  // namespace
+
+sm90::DecodeProblem sm90_decode_problem(const tessera_fmha_params& p) {
   const tessera_kv_segment& s = p.segments[0];
   const bool paged = s.page_table != nullptr;
   const bool none = s.seqlen_k == 0 || (paged && s.num_pages == 0);
@@ -53,8 +54,6 @@ sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
   return problem;
 }
 
-}  // namespace
-
 const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (p.seqlens_q != nullptr) {
     return "seqlens_q: got it set; allowed unset";
@@ -68,7 +67,7 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
   if (p.segments[0].seqlen_k > kMaxKeys) {
     return "seqlen_k: got more than 2^30 - 1; allowed up to that";
   }
-  const sm90::DecodeProblem problem = problem_of(p);
+  const sm90::DecodeProblem problem = sm90_decode_problem(p);
   if (problem.page_table != nullptr && problem.k.batch > kMaxKeys) {
     return "num_pages: got more than 2^30 - 1; allowed up to that";
   }
@@ -95,20 +94,20 @@ bool sm90_decode_is_slow(const tessera_fmha_params& p) {
 }
 
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
-  const sm90::DecodeProblem problem = problem_of(p);
+  const sm90::DecodeProblem problem = sm90_decode_problem(p);
   return sm90::decode_scratch_bytes(*sm90::find_decode(problem), problem);
 }
 
 Status run_sm90_decode(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
   const Result<int> hopper = current_multiprocessors();
   if (!hopper.ok()) return hopper.status();
-  sm90::DecodeProblem problem = problem_of(p);
+  sm90::DecodeProblem problem = sm90_decode_problem(p);
   problem.scratch = workspace;
   return sm90::run_decode(*sm90::find_decode(problem), problem, 0, static_cast<cudaStream_t>(stream.cuda_stream));
 }
 
 std::string explain_sm90_decode(const tessera_fmha_params& p) {
-  const sm90::DecodeProblem problem = problem_of(p);
+  const sm90::DecodeProblem problem = sm90_decode_problem(p);
   const sm90::DecodeEntry* entry = sm90::find_decode(problem);
   if (entry == nullptr) return {};
   const int64_t rows = p.seqlen_q * (p.num_heads_q / p.num_heads_kv);

@@ -1,10 +1,14 @@
 // Registry row of the sm90 decode kernels. Compiled with TESSERA_CUDA only.
 #pragma once
 
+#include "kernels/sm90/fmha_decode/decode.h"
 #include "registry/cuda_device.h"
 #include "registry/registry.h"
 
 namespace tessera {
+
+// The problem without its scratch. A K/V without keys is never read; its view then describes Q's memory.
+sm90::DecodeProblem sm90_decode_problem(const tessera_fmha_params& params);
 
 // kernels/sm90/fmha_decode: one row for all its kernels; which one runs is decided by shapes and dtype.
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);

@@ -8,41 +8,10 @@
 #include "cuda/decode.h"
 #include "cuda/decode_broken.h"
 #include "kernels/sm90/fmha_decode/table.h"
+#include "registry/sm90_decode_rows.h"
 
 namespace tessera::test {
 namespace {
-
-sm90::TensorView view(const tessera_tensor& t, int64_t batch, int64_t tokens, int64_t heads, int64_t dims) {
-  return {t.data, batch, tokens, heads, dims, t.stride_batch, t.stride_token, t.stride_head};
-}
-
-sm90::DecodeProblem problem_of(const tessera_fmha_params& p) {
-  const tessera_kv_segment& s = p.segments[0];
-  const bool paged = s.page_table != nullptr;
-  const int64_t batch = paged ? s.num_pages : p.batch;
-  const int64_t tokens = paged ? s.page_size : s.seqlen_k;
-  sm90::DecodeProblem problem;
-  problem.dtype = p.dtype;
-  problem.q = view(p.q, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
-  problem.o = view(p.o, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_v);
-  problem.k = view(s.k, batch, tokens, p.num_heads_kv, p.head_dim_qk);
-  problem.v = view(s.v, batch, tokens, p.num_heads_kv, p.head_dim_v);
-  problem.seqlen_k = s.seqlen_k;
-  problem.seqlens_k = s.seqlens_k;
-  problem.page_table = s.page_table;
-  problem.page_table_stride = s.page_table_stride;
-  problem.causal = s.causal != 0;
-  problem.window_left = s.window_left;
-  problem.window_right = s.window_right;
-  problem.softmax_scale = p.softmax_scale;
-  problem.softcap = p.softcap;
-  problem.alibi_slopes = p.alibi_slopes;
-  problem.mask = s.mask;
-  problem.sinks = p.sinks;
-  problem.wide_output = p.o_dtype == TESSERA_F32;
-  problem.lse = p.lse_natural_no_sink;
-  return problem;
-}
 
 class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tessera_dtype> {
  protected:
@@ -52,7 +21,7 @@ class CudaDecodePlan : public CudaTest, public testing::WithParamInterface<tesse
     DeviceProblem device(problem);
     FmhaOutputs expected;
     ASSERT_EQ(run_on(device, kDecode, &expected), "");
-    sm90::DecodeProblem plan = problem_of(device.params);
+    sm90::DecodeProblem plan = sm90_decode_problem(device.params);
     int plans = 0;
     for (const auto& file : sm90::kDecodeFiles) {
       for (const sm90::DecodeEntry& entry : file()) {
@@ -115,7 +84,7 @@ int count_different(const FmhaSpec& spec, std::span<const sm90::DecodeEntry> ker
   DeviceProblem device(problem);
   FmhaOutputs expected;
   EXPECT_EQ(run_on(device, kDecode, &expected), "");
-  sm90::DecodeProblem plan = problem_of(device.params);
+  sm90::DecodeProblem plan = sm90_decode_problem(device.params);
   int different = 0;
   for (const sm90::DecodeEntry& entry : kernels) {
     DeviceArrays scratch;

@@ -12,41 +12,16 @@ import argparse
 import ctypes
 import json
 import os
-import statistics
 import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "bench"))
-from gpu_timing import graph_of, smi  # noqa: E402
+from gpu_timing import between_events, graph_of, smi  # noqa: E402
 
 HEADS_Q, HEADS_KV, DIM = 32, 8, 128
 RAGGED = [256 * (i % 32) + 37 * i + 100 for i in range(64)]  # 64 lengths of 100 to about 10 k
-
-
-def time_calls(runs, repeats, flush):
-    """Median microseconds per call of each runner, calls of all runners interleaved."""
-    times = [[] for _ in runs]
-    for run in runs:
-        run()
-    for _ in range(repeats):
-        events = []
-        for run in runs:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(200_000)
-            if flush is not None:
-                flush()
-            else:
-                run()
-            begin.record()
-            run()
-            end.record()
-            events.append((begin, end))
-        torch.cuda.synchronize()
-        for i, (begin, end) in enumerate(events):
-            times[i].append(begin.elapsed_time(end) * 1e3)
-    return [statistics.median(t) for t in times]
 
 
 class Shim:
@@ -148,8 +123,8 @@ def main():
             if reference is not None:
                 replay()
                 errors.append(((owned[0].float() - reference).norm() / reference.norm()).item())
-        cold = time_calls(runs, options.repeats, flush)
-        warm = time_calls(runs, options.repeats, None)
+        cold = between_events(runs, options.repeats, lambda run: flush())
+        warm = between_events(runs, options.repeats, lambda run: run())
         print(f"{shape}: {gigabytes * 1e3:.1f} MB, largest difference to cuDNN {max(errors, default=0):.1e}")
         for name, us, hot in zip(names, cold, warm):
             print(f"  {name:13s} cold {us:8.2f} us {gigabytes / us * 1e6:7.0f} GB/s   warm {hot:8.2f} us")
