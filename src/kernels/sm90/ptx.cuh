@@ -87,6 +87,14 @@ __device__ __forceinline__ void load_box(uint32_t destination, const CUtensorMap
       : "memory");
 }
 
+// The same box into the L2 cache only.
+__device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int dim, int token, int head, int batch) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(dim), "r"(token), "r"(head), "r"(batch)
+               : "memory");
+}
+
 // Policies of the L2 cache. Of bytes that the kernel touches once: they leave first, before K and V of the heads at
 // work and the states of chunks.
 __device__ __forceinline__ uint64_t read_once_policy() {

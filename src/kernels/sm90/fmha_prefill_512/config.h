@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "contract/plan.h"
+#include "kernels/sm90/fmha_prefill/config.h"
 #include "kernels/sm90/smem_tile.cuh"
 #include "tessera/tessera.h"
 
@@ -49,13 +50,15 @@ struct Layout512 {
   static constexpr int kMaxima = kSums + kConsumers * kSumBytes;  // its largest scores, a float per row
   static constexpr int kMaximaBytes = kRows * 4;
   // What registers have no room for, per consumer: l of R7 and the maxima of the chunk that has just ended.
-  static constexpr int kRowSums = kMaxima + kConsumers * kMaximaBytes;   // 16 bytes per thread
-  static constexpr int kClosed = kRowSums + kConsumers * kSumBytes;      // 8 bytes per thread
-  static constexpr int kOwnSums = kClosed + kConsumers * kSumBytes / 2;  // R7's sums of the own granule, as kSums
-  static constexpr int kFactors =
-      kOwnSums + kConsumers * kSumBytes;  // a of R3 of a pair's granules, 16 bytes per thread
-  static constexpr int kBarriers = kFactors + kConsumers * kSumBytes;
+  static constexpr int kRowSums = kMaxima + kConsumers * kMaximaBytes;  // 16 bytes per thread
+  static constexpr int kClosed = kRowSums + kConsumers * kSumBytes;     // as kMaxima
+  static constexpr int kOwnSums = kClosed + kConsumers * kMaximaBytes;  // R7's sums of the own granule, as kSums
+  static constexpr int kFactors = kOwnSums + kConsumers * kSumBytes;    // a of R3 of a pair's granules, 8 bytes per row
+  static constexpr int kFactorBytes = kRows * 8;
   static constexpr int kTileSlots = 2;  // query tiles that are known ahead
+  static constexpr int kTileBytes = 64;
+  static constexpr int kTiles = kFactors + kConsumers * kFactorBytes;
+  static constexpr int kBarriers = kTiles + kTileSlots * kTileBytes;
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;  // of the ring's stages
   static constexpr int kEmpty = kFull + 8 * kSlices;
@@ -66,12 +69,11 @@ struct Layout512 {
   static constexpr int kPeerFree = kWeightsFull + 8 * kConsumers;  // the other block has room for weights
   static constexpr int kTileFull = kPeerFree + 8 * kConsumers;     // per slot
   static constexpr int kTileEmpty = kTileFull + 8 * kTileSlots;    // per slot, of the first block
-  static constexpr int kTiles = kTileEmpty + 8 * kTileSlots;       // numbers of tiles, 16 bytes per slot
-  static constexpr int kBytes = kTiles + 16 * kTileSlots;
+  static constexpr int kBytes = kTileEmpty + 8 * kTileSlots;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = 24;
+  static constexpr int kProducerRegisters = 32;
   static constexpr int kConsumerRegisters = 240;
 };
 
@@ -100,6 +102,7 @@ struct Arguments512 {
   int* tile_counter;    // 0 before a launch, and after it
   float4* chains;       // scratch of chunks: (cluster, block, consumer, piece, thread); null up to one chunk
   float4* superchunks;  // the same of superchunks
+  RaggedArguments ragged;
 };
 
 }  // namespace tessera::sm90

@@ -21,10 +21,9 @@ class Consumer512 {
   static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
   static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
-  static constexpr int kSendSlice = 3;                      // of S: the other block has room for weights by then
-  static constexpr int kQueued = 4;           // slices of V whose products may be under way beside the softmax
-  static constexpr int kPending = 2;          // slices whose products may be under way
-  static constexpr uint32_t kOwnBarrier = 1;  // named barrier 1 + w is warpgroup w alone
+  static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
+  static constexpr int kPending = 2;                        // slices whose products may be under way
+  static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
@@ -48,35 +47,27 @@ class Consumer512 {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
 #pragma unroll 1
-    for (uint32_t round = 0;; ++round) {
-      const Tile512 tile = take_tile(args_, shared_, round);
-      if (uniform(tile.head) < 0) {
+    while (true) {
+      take_tile(base(), round_);
+      if (uniform(tile().get(Tile512::kBatch)) < 0) {
         break;
       }
-      named_barrier_sync(kOwnBarrier + w_, 128);
-      if (thread() == 0) {
-        leave_tile(shared_, round);
-      }
-      first_row_ = uniform(tile.first_row) + w_ * Layout::kRows;
-      end_ = uniform(tile.end);
-      first_mask_ = uniform(tile.first_mask);
-      barrier_wait(base() + Layout::kQFull + 8 * w_, round % 2);
-      if (end_ > 0) {
-        attend(f, chain);
+      const int first = uniform(tile().get(Tile512::kFirstPair));
+      end_ = uniform(tile().get(Tile512::kEndPair));
+      barrier_wait(base() + Layout::kQFull + 8 * w_, round_ % 2);
+      if (first < end_) {
+        attend(f, chain, first);
+        chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, (end_ - 1) / Layout::kChunkPairs), tile());
       } else {
-        f.m[0] = f.m[1] = minus_infinity();
-        keep_sums(row_sums_at(), {});
-#pragma unroll
-        for (float& o : f.o) {
-          o = 0.0F;
-        }
+        chain.store_nothing(tile());
         named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
         release(base() + Layout::kQEmpty + 8 * w_);
       }
-      Sums l;
-      load_sums(row_sums_at(), l);
-      chain.finish(f.o, f.m, l, max(end_ - 1, 0) / Layout::kChunkPairs, first_row_, uniform(tile.head),
-                   uniform(tile.batch));
+      named_barrier_sync(kOwnBarrier + w_, 128);  // all have read what the tile is
+      if (thread() == 0) {
+        leave_tile(base(), round_);
+      }
+      ++round_;
     }
   }
 
@@ -109,8 +100,9 @@ class Consumer512 {
       barrier_arrive(barrier);
     }
   }
-  __device__ __forceinline__ void wait_slice(int slice) const {
-    barrier_wait(base() + Layout::kFull + 8 * slice, turn_ % 2);
+  // Turns of the ring: K of the first pair of a tile, then K of the next one and V of the current one by turns.
+  __device__ __forceinline__ void wait_slice(int slice, uint32_t parity) const {
+    barrier_wait(base() + Layout::kFull + 8 * slice, parity);
   }
   __device__ __forceinline__ void release_slice(int slice) const {
     release(base() + Layout::kEmpty + 8 * slice);
@@ -162,20 +154,26 @@ class Consumer512 {
     }
   }
 
-  // R2.
+  // Whether some row of the tile does not see all of a pair.
+  __device__ __forceinline__ bool is_masked(int pair) const {
+    const int4 pairs = tile().vector(Tile512::kFirstPair);
+    return uniform(static_cast<int>(pair < pairs.z || pair >= pairs.w)) != 0;
+  }
+  // R2 of the own granule of a pair.
   __device__ __forceinline__ void mask(Fragments& f, int pair) const {
     const int t = thread();
-    const int row = t / 32 * 16 + t % 32 / 4;
-    if (pair >= first_mask_) {
-      const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
+    const RaggedSight sight = tile().sight(args_.ragged);
+    const int row = tile().get(Tile512::kFirstRow) + w_ * Layout::kRows + t / 32 * 16 + t % 32 / 4;
+    const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
 #pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        const int limit = key_end(args_, first_row_ + row + 8 * h) - first_key;
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      const int begin = sight.begin(row + 8 * h) - first_key;
+      const int end = sight.end(row + 8 * h) - first_key;
 #pragma unroll
-        for (int i = 0; i < kScores / 2; ++i) {
-          float& s = f.x[i / 2 * 4 + 2 * h + i % 2];
-          s = i / 2 * 8 + i % 2 < limit ? s : minus_infinity();
-        }
+      for (int i = 0; i < kScores / 2; ++i) {
+        const int key = i / 2 * 8 + i % 2;
+        float& s = f.x[i / 2 * 4 + 2 * h + i % 2];
+        s = key >= begin && key < end ? s : minus_infinity();
       }
     }
   }
@@ -205,14 +203,13 @@ class Consumer512 {
   }
 
   // R3 over both granules of pair `pair`, the number `count` of all that the consumer has had.
-  __device__ __forceinline__ void move_maxima(Fragments& f, int pair, uint32_t count,
+  __device__ __forceinline__ void move_maxima(Fragments& f, bool fresh, uint32_t count,
                                               const float (&mu)[kRowsPerThread]) {
     barrier_wait(maxima_full(), count % 2);
     const float2 others = load_pair(base() + Layout::kMaxima + w_ * Layout::kMaximaBytes + thread() / 4 * 8);
-    const bool fresh = is_fresh(pair);
     bool moved = false;
     Sums a;
-    if (fresh) {
+    if (fresh && thread() % 4 == 0) {
       store_pair(closed_at(), make_float2(f.m[0], f.m[1]));
     }
 #pragma unroll
@@ -233,46 +230,44 @@ class Consumer512 {
       }
       f.m[h] = m;
     }
-    keep_sums(factors_at(), a);
+    __syncwarp();  // all have read those of the pair before
+    if (thread() % 4 == 0) {
+      keep_sums(factors_at(), a);
+    }
     moved_ = any_of_warpgroup(kOwnBarrier + w_, moved) ? 1 : 0;
   }
 
-  // R4 of a k16 block of the own granule, x := p unrounded, between products of the pair before: its sums so far lie in
-  // shared memory, because registers have no room for them there.
-  __device__ __forceinline__ void weigh_one(Fragments& f, int block) const {
+  // R4 of the own granule, x := p unrounded, and R7's sums of it; between(block) comes after each k16 block.
+  template <class Between>
+  __device__ __forceinline__ void weigh(Fragments& f, const Between& between) const {
     GranuleSums sums;
-    if (block > 0) {
-      load_sums(own_sums_at(), sums.g);
-    }
     float offset[kRowsPerThread];
     weight_offsets(f.own, args_.bias, offset);
-    weigh_block(&f.x[8 * block], block == 0, offset, args_.c, sums);
-    keep_sums(own_sums_at(), sums.g);
-  }
-  // All of them at once.
-  __device__ __forceinline__ void weigh(Fragments& f) const {
-    const GranuleSums sums = weigh_only(f.x, f.own, args_.c, args_.bias, args_.zero);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      weigh_block(&f.x[8 * block], block == 0, offset, args_.c, sums);
+      between(block);
+    }
     keep_sums(own_sums_at(), sums.g);
   }
 
-  // P of one of a thread's rows to the other block, and its sums with the second one.
-  __device__ __forceinline__ void send_weights(const Fragments& f, uint32_t count, int h) const {
-    if (h == 0) {
-      barrier_wait(base() + Layout::kPeerFree + 8 * w_, count % 2 ^ 1U);
-    }
+  // P and its sums to the other block.
+  __device__ __forceinline__ void send_weights(const Fragments& f, uint32_t count) const {
+    barrier_wait(base() + Layout::kPeerFree + 8 * w_, count % 2 ^ 1U);
     const int t = thread();
     const int row = t / 32 * 16 + t % 32 / 4;
     const uint32_t full = peer(weights_full());
     const uint32_t weights = peer(base() + Layout::kWeights + w_ * Layout::kWeightBytes);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint4 piece =
-          transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
-      send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
+    for (int h = 0; h < kRowsPerThread; ++h) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 piece =
+            transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
+        send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
+      }
     }
-    if (h == 1) {
-      send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
-    }
+    send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
   }
 
   // R7, once the other block's weights and sums are here.
@@ -303,8 +298,12 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t row_sums_at() const {
     return sums_at(Layout::kRowSums);
   }
+  // The a of R3, by granule and row, and the maxima of the chunk that ends, for the four threads of a row.
   __device__ __forceinline__ uint32_t factors_at() const {
-    return sums_at(Layout::kFactors);
+    return base() + Layout::kFactors + w_ * Layout::kFactorBytes + thread() / 4 * 16;
+  }
+  __device__ __forceinline__ uint32_t closed_at() const {
+    return base() + Layout::kClosed + w_ * Layout::kMaximaBytes + thread() / 4 * 8;
   }
   __device__ __forceinline__ uint32_t own_sums_at() const {
     return sums_at(Layout::kOwnSums);
@@ -320,15 +319,22 @@ class Consumer512 {
     store_piece(to, make_uint4(__float_as_uint(sums[0][0]), __float_as_uint(sums[0][1]), __float_as_uint(sums[1][0]),
                                __float_as_uint(sums[1][1])));
   }
-  // So do the maxima of the chunk that ends.
-  __device__ __forceinline__ uint32_t closed_at() const {
-    return base() + Layout::kClosed + w_ * Layout::kSumBytes / 2 + 8 * thread();
-  }
 
   // ---------------------------------------------------------------- tiles
 
-  __device__ __forceinline__ static bool is_fresh(int pair) {
-    return pair % Layout::kChunkPairs == 0;
+  __device__ __forceinline__ Tile512 tile() const {
+    return tile_at(base(), round_);
+  }
+  // S of the tile's last pair is complete: Q of the next tile may come.
+  __device__ __forceinline__ void release_query(int pair) const {
+    if (pair + 1 == end_) {
+      release(base() + Layout::kQEmpty + 8 * w_);
+    }
+  }
+  __device__ __forceinline__ typename Chain512<Tag>::Closed closed_rows(float2 m, int chunk) const {
+    typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs};
+    load_sums(row_sums_at(), closed.l);
+    return closed;
   }
 
   // The other block's weights are multiplied: there is room for the next ones.
@@ -346,15 +352,8 @@ class Consumer512 {
     pin_registers(f.o);
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    if (!freed_) {
-      free_weights();
-    }
-    freed_ = false;
-    if (pair < end_ && is_fresh(pair)) {
-      Sums l;
-      load_sums(row_sums_at(), l);
-      const float2 m = load_pair(closed_at());
-      chain.put_away(f.o, {m.x, m.y}, l, pair / Layout::kChunkPairs - 1);
+    if (pair < end_ && pair % Layout::kChunkPairs == 0) {
+      chain.put_away(f.o, closed_rows(load_pair(closed_at()), pair / Layout::kChunkPairs - 1));
     } else if (pair < end_ && moved_ != 0) {
       Sums a;
       load_sums(factors_at(), a);
@@ -366,100 +365,121 @@ class Consumer512 {
   __device__ __forceinline__ void score(Fragments& f, bool first) {
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      wait_slice(slice);
+      wait_slice(slice, first ? 0 : 1);
       issue_scores(f, slice);
       if (slice >= kPending) {
         wgmma_wait<kPending>();
         release_slice(slice - kPending);
       }
-      if ((slice == kSendSlice || slice == kSendSlice + 1) && !first) {
-        send_weights(f, count_, slice - kSendSlice);
+      if (slice == kSendSlice && !first) {
+        send_weights(f, count_);
       }
     }
-    ++turn_;
   }
 
-  __device__ __forceinline__ void attend(Fragments& f, const Chain512<Tag>& chain) {
+  __device__ __forceinline__ void attend(Fragments& f, const Chain512<Tag>& chain, int first) {
     score(f, true);
     wgmma_wait<0>();
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    weigh_next(f, 0, count_);
+    release_query(first);
+    weigh_next(f, first, true, count_);
+    bool fresh = true;  // pair i is the first one of its chunk that the rows see
 #pragma unroll 1
-    for (int i = 0; i < end_; ++i) {
+    for (int i = first; i < end_; ++i) {
       round_weights<kElement>(f.x, f.p);
       const bool next = i + 1 < end_;
       if (next) {
         score(f, false);
       } else {
-        send_weights(f, count_, 0);
-        send_weights(f, count_, 1);
-        release(base() + Layout::kQEmpty + 8 * w_);
+        send_weights(f, count_);
       }
-      multiply(f, i, next);
+      multiply(f, i, next, fresh);
       end_output(f, chain, i + 1);
+      fresh = (i + 1) % Layout::kChunkPairs == 0;
     }
   }
 
   // P V of pair i; if there is a next pair, whose S is under way, its softmax beside it.
-  __device__ __forceinline__ void multiply(Fragments& f, int i, bool next) {
-    const bool fresh = is_fresh(i);
+  __device__ __forceinline__ void multiply(Fragments& f, int i, bool next, bool fresh) {
+    const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
+    const uint32_t turn = next ? 0 : 1;
     barrier_wait(weights_full(), count_ % 2);
     add_pair_sums(fresh);
     fence_async_proxy();
     float mu[kRowsPerThread];
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
-    if (moved_ != 0 || (next && i + 1 >= first_mask_)) {
-      multiply_apart(f, i, next, fresh);
+    if (moved_ != 0 || (next && is_masked(i + 1))) {
+      multiply_apart(f, i, next, fresh, fresh_next);
       return;
     }
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      wait_slice(slice);
+      wait_slice(slice, turn);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
         wgmma_wait<kPending>();
         if (next) {
           release_slice(kSlices - 2);
           release_slice(kSlices - 1);
+          release_query(i + 1);
           take_scores(f);
           find_maxima(f, mu);
         }
       }
-      if (slice == kBlocks - 1 && next) {
-        move_maxima(f, i + 1, count_ + 1, mu);
-      }
-      if (slice >= kBlocks) {
-        wgmma_wait<kQueued>();
-        release_slice(slice - kQueued);
+      if (slice == kBlocks + 1) {
+        wgmma_wait<4>();
+        release_slice(0);
+        release_slice(1);
         if (next) {
-          weigh_one(f, slice - kBlocks);
+          move_maxima(f, fresh_next, count_ + 1, mu);
         }
       }
     }
-    if (kRank == 1) {
-      free_weights();  // its own granule is the second one
+    // Products may be waited for in any step between here and the last one.
+    const auto give_back = [&](int block) {
+      if (block == 0) {
+        wgmma_wait<4>();
+        release_slice(2);
+        release_slice(3);
+        if (kRank == 1) {
+          free_weights();
+        }
+      } else if (block == 1) {
+        wgmma_wait<3>();
+        release_slice(4);
+      } else if (block == 2) {
+        wgmma_wait<2>();
+        release_slice(5);
+      }
+    };
+    if (next) {
+      weigh(f, give_back);
+    } else {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        give_back(block);
+      }
     }
-    wgmma_wait<3>();
-    release_slice(4);
-    wgmma_wait<2>();
-    release_slice(5);
     wgmma_wait<0>();
-    freed_ = kRank == 1;
-    ++turn_;
+    if (kRank == 0) {
+      free_weights();
+    }
     ++count_;
   }
   // The same where O changes between the granules: step by step.
-  __device__ __forceinline__ void multiply_apart(Fragments& f, int i, bool next, bool fresh) {
+  __device__ __forceinline__ void multiply_apart(Fragments& f, int i, bool next, bool fresh, bool fresh_next) {
+    const uint32_t turn = next ? 0 : 1;
     wgmma_wait<0>();
     pin_registers(f.o);
     if (next) {
       release_slice(kSlices - 2);
       release_slice(kSlices - 1);
+      release_query(i + 1);
     }
 #pragma unroll
     for (int slice = 0; slice < kBlocks; ++slice) {
-      wait_slice(slice);
+      wait_slice(slice, turn);
       issue_output(f, slice, slice > 0 || !fresh);
     }
     wgmma_wait<0>();
@@ -469,7 +489,7 @@ class Consumer512 {
     rescale_output(f.o, a[1]);
 #pragma unroll
     for (int slice = kBlocks; slice < kSlices; ++slice) {
-      wait_slice(slice);
+      wait_slice(slice, turn);
       issue_output(f, slice, true);
     }
     wgmma_wait<0>();
@@ -479,29 +499,30 @@ class Consumer512 {
       release_slice(slice);
     }
     if (next) {
-      weigh_next(f, i + 1, count_ + 1);
+      weigh_next(f, i + 1, fresh_next, count_ + 1);
     }
-    ++turn_;
+    free_weights();
     ++count_;
   }
 
   // R2 to R5 of a pair whose S is complete.
-  __device__ __forceinline__ void weigh_next(Fragments& f, int pair, uint32_t count) {
+  __device__ __forceinline__ void weigh_next(Fragments& f, int pair, bool fresh, uint32_t count) {
     float mu[kRowsPerThread];
     take_scores(f);
-    mask(f, pair);
+    if (is_masked(pair)) {
+      mask(f, pair);
+    }
     find_maxima(f, mu);
-    move_maxima(f, pair, count, mu);
-    weigh(f);
+    move_maxima(f, fresh, count, mu);
+    weigh(f, [](int) {});
   }
 
   const Arguments512& args_;
   uint32_t shared_;
   int w_;
-  int first_row_ = 0, end_ = 0, first_mask_ = 0;
-  uint32_t turn_ = 0;   // of the ring
+  uint32_t round_ = 0;  // tiles so far
+  int end_ = 0;         // behind the pairs of the current one
   uint32_t count_ = 0;  // pairs so far
-  bool freed_ = false;  // free_weights() has been called for the current pair
   int moved_ = 0;       // some row of the warpgroup changed its maximum in the newest pair
 };
 

@@ -4,6 +4,7 @@
 
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_prefill_512/config.h"
+#include "kernels/sm90/fmha_prefill_512/tiles.cuh"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/softmax.cuh"
 
@@ -31,109 +32,136 @@ class Chain512 {
   static constexpr int kOutputs = Layout::kColumns / 2;
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread
   static constexpr int kBatch = 4;              // pieces at a time: with 16-bit O what a lane's 16 bytes are made of
+  static constexpr int kSteps = kPieces / kBatch;
+
+  struct Batch {
+    float4 x[kBatch];
+  };
+  // Batches on their way while one is worked on. A batch at a time would wait for memory eight times.
+  static constexpr int kChunkAhead = 1;
+  static constexpr int kTileAhead = 3;
 
  public:
+  // Chunk `index` of a tile whose first one is `first`, as it ended: m of R3, l of R7.
+  struct Closed {
+    float m[kRowsPerThread];
+    float l[kRowsPerThread][kClassesPerThread];
+    int index, first;
+  };
+
   __device__ __forceinline__ Chain512(const Arguments512& args, int warpgroup, int rank)
       : args_(args), warpgroup_(warpgroup), rank_(rank) {}
 
-  // Chunk `index` has ended, and is not the row's last one.
-  __device__ __forceinline__ void put_away(const float (&o)[kOutputs], const float (&m)[kRowsPerThread],
-                                           const float (&l)[kRowsPerThread][kClassesPerThread], int index) const {
-    StateRows closed{{m[0], m[1]}, {sum_classes(l[0]), sum_classes(l[1])}};
+  // A chunk has ended that is not the rows' last one.
+  __device__ __forceinline__ void put_away(const float (&o)[kOutputs], const Closed& closed) const {
+    StateRows rows = rows_of(closed);
     float4* const memory = place(args_.chains);
-    const bool any = index % kSuperchunkChunks != 0;
-    const ChainWeights w = chain_before(any, memory, closed);
-    Batch next = fetch(any, memory, 0);
+    const bool any = any_chunk(closed);
+    const ChainWeights w = chain_before(any, memory, rows);
+    Batch ahead[kChunkAhead];
+    fetch_first(any, memory, ahead);
 #pragma unroll
-    for (int first = 0; first < kPieces; first += kBatch) {
-      const Batch before = next;
-      if (first + kBatch < kPieces) {
-        next = fetch(any, memory, first + kBatch);
-      }
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch before = take(any, memory, step, ahead);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        __stcg(memory + (first + i) * 128, chain_piece(before.x[i], piece(o, first + i), w));
+        __stcg(memory + (step * kBatch + i) * 128, chain_piece(before.x[i], piece(o, step * kBatch + i), w));
       }
     }
-    if ((index + 1) % kSuperchunkChunks == 0) {
-      close_superchunk(closed, index >= kSuperchunkChunks);
+    if ((closed.index + 1) % kSuperchunkChunks == 0) {
+      close_superchunk(rows, any_superchunk(closed));
     } else {
-      store_state(memory, closed);
+      store_state(memory, rows);
     }
   }
 
-  // R9 of rows first_row .. of a head, whose last chunk `index` is (o, rows).
-  __device__ __forceinline__ void finish(const float (&o)[kOutputs], const float (&m)[kRowsPerThread],
-                                         const float (&l)[kRowsPerThread][kClassesPerThread], int index, int first_row,
-                                         int head, int batch) const {
-    StateRows closed{{m[0], m[1]}, {sum_classes(l[0]), sum_classes(l[1])}};
-    const bool any_chunk = index % kSuperchunkChunks != 0;
-    const bool any_superchunk = index >= kSuperchunkChunks;
-    const ChainWeights inner = chain_before(any_chunk, place(args_.chains), closed);
-    const ChainWeights outer = chain_before(any_superchunk, place(args_.superchunks), closed);
-    const int t = thread_index() % 128;
-    const int row = first_row + t / 32 * 16 + t % 32 / 4;
-    bool stored[kRowsPerThread];
-    bool none[kRowsPerThread];
-    float rescale[kRowsPerThread];
-    float inverse[kRowsPerThread];
-    int64_t at[kRowsPerThread];
+  // R9 of a consumer's rows of the tile, whose last chunk is `last`.
+  __device__ __forceinline__ void finish(const float (&o)[kOutputs], const Closed& last, const Tile512& tile) const {
+    StateRows closed = rows_of(last);
+    const bool any = any_chunk(last);
+    const bool any_super = any_superchunk(last);
+    TileEnd end;
+    end.inner = chain_before(any, place(args_.chains), closed);
+    end.outer = chain_before(any_super, place(args_.superchunks), closed);
+    const RowPlace rows = place_of(tile);
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      const int token = row + 8 * h;
-      stored[h] = token < args_.seqlen_q;
-      at[h] = batch * args_.o_stride_batch + token * args_.o_stride_token + head * args_.o_stride_head;
       const bool empty = closed.m[h] == minus_infinity();
-      if (stored[h] && t % 4 == 0 && rank_ == 0) {
-        store_scalars(closed.m[h], closed.l[h], empty, token, head, batch);
+      if (rows.stored(h)) {
+        store_scalars(closed.m[h], closed.l[h], empty, rows, h);
       }
-      none[h] = empty;
-      rescale[h] = 1.0F;
+      end.none[h] = empty;
+      end.rescale[h] = 1.0F;
       float sum = closed.l[h];
       if (args_.sinks != nullptr) {
-        const float sink = __fmul_rn(args_.sinks[head], kLog2E);
-        none[h] = empty || sink == -minus_infinity();
-        if (!none[h] && sink != minus_infinity()) {
+        const float sink = __fmul_rn(args_.sinks[rows.head], kLog2E);
+        end.none[h] = empty || sink == -minus_infinity();
+        if (!end.none[h] && sink != minus_infinity()) {
           const float highest = fmaxf(closed.m[h], ceilf(sink));
-          rescale[h] = drop_weight(__fsub_rn(highest, closed.m[h]));
-          sum = __fadd_rn(__fmul_rn(sum, rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
+          end.rescale[h] = drop_weight(__fsub_rn(highest, closed.m[h]));
+          sum = __fadd_rn(__fmul_rn(sum, end.rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
         }
       }
-      inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
+      end.inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
-    Batch next = fetch(any_chunk, place(args_.chains), 0);
+    if (any_super) {
+      finish_outputs<true, 1>(o, end, any, rows);
+    } else {
+      finish_outputs<false, kTileAhead>(o, end, any, rows);
+    }
+  }
+
+  // A tile whose rows see no key.
+  __device__ __forceinline__ void store_nothing(const Tile512& tile) const {
+    const RowPlace rows = place_of(tile);
 #pragma unroll
-    for (int first = 0; first < kPieces; first += kBatch) {
-      float x[kBatch][4];
-      const Batch chunks = next;
-      if (first + kBatch < kPieces) {
-        next = fetch(any_chunk, place(args_.chains), first + kBatch);
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      if (rows.stored(h)) {
+        store_scalars(minus_infinity(), 0.0F, true, rows, h);
       }
-      const Batch superchunks = fetch(any_superchunk, place(args_.superchunks), first);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        float4 y = piece(o, first + i);
-        y = chain_piece(chunks.x[i], y, inner);
-        y = chain_piece(superchunks.x[i], y, outer);
-        const float all[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int h = j / 2;
-          x[i][j] = none[h] ? 0.0F : __fmul_rn(__fmul_rn(all[j], rescale[h]), inverse[h]);
-        }
-      }
-#pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        if (args_.wide_output) {
-          store_wide(x, h, at[h], first, stored[h]);
-        } else {
-          store_narrow(x, h, at[h], first, stored[h]);
-        }
-      }
+    }
+    const float zeros[kBatch][4] = {};
+#pragma unroll 1
+    for (int step = 0; step < kSteps; ++step) {
+      store(zeros, rows, step);
     }
   }
 
  private:
+  __device__ __forceinline__ static StateRows rows_of(const Closed& closed) {
+    return {{closed.m[0], closed.m[1]}, {sum_classes(closed.l[0]), sum_classes(closed.l[1])}};
+  }
+  // Whether chunks of the same superchunk, or superchunks, are in memory.
+  __device__ __forceinline__ static bool any_chunk(const Closed& closed) {
+    return closed.index % kSuperchunkChunks != 0 && closed.index != closed.first;
+  }
+  __device__ __forceinline__ static bool any_superchunk(const Closed& closed) {
+    return closed.index / kSuperchunkChunks != closed.first / kSuperchunkChunks;
+  }
+
+  // The first of a thread's two rows; the other is 8 further.
+  struct RowPlace {
+    int batch, head;
+    int row, tokens;  // of the sequence
+    int first_token;
+
+    __device__ __forceinline__ bool stored(int h) const { return row + 8 * h < tokens; }
+  };
+  __device__ __forceinline__ RowPlace place_of(const Tile512& tile) const {
+    const int t = thread_index() % 128;
+    const int4 where = tile.vector(Tile512::kBatch);
+    return {where.x, where.y, where.z + warpgroup_ * Layout::kRows + t / 32 * 16 + t % 32 / 4, where.w,
+            tile.get(Tile512::kFirstToken)};
+  }
+  // Packed Q and O are one sequence.
+  __device__ __forceinline__ int64_t batch_of(const RowPlace& rows) const {
+    return args_.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch;
+  }
+  __device__ __forceinline__ int64_t output_at(const RowPlace& rows, int h) const {
+    return batch_of(rows) * args_.o_stride_batch +
+           (int64_t{rows.first_token} + rows.row + 8 * h) * args_.o_stride_token + rows.head * args_.o_stride_head;
+  }
+
   __device__ __forceinline__ static float4 piece(const float (&o)[kOutputs], int i) {
     return make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
   }
@@ -147,16 +175,60 @@ class Chain512 {
            thread_index() % 128;
   }
 
-  struct Batch {
-    float4 x[kBatch];
+  // What R9 needs beside O.
+  struct TileEnd {
+    ChainWeights inner, outer;
+    float rescale[kRowsPerThread], inverse[kRowsPerThread];
+    bool none[kRowsPerThread];
   };
-  // Pieces from `first` on, or zeros. The next batch is on its way while one is worked on: a piece at a time would wait
-  // for memory 32 times.
-  __device__ __forceinline__ static Batch fetch(bool any, const float4* memory, int first) {
+  template <bool kSuperchunks, int kAhead>
+  __device__ __forceinline__ void finish_outputs(const float (&o)[kOutputs], const TileEnd& end, bool any,
+                                                 const RowPlace& rows) const {
+    Batch ahead[kAhead];
+    fetch_first(any, place(args_.chains), ahead);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      float x[kBatch][4];
+      const Batch chunks = take(any, place(args_.chains), step, ahead);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        float4 y = chain_piece(chunks.x[i], piece(o, step * kBatch + i), end.inner);
+        if constexpr (kSuperchunks) {
+          y = chain_piece(__ldcg(place(args_.superchunks) + (step * kBatch + i) * 128), y, end.outer);
+        }
+        const float all[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int h = j / 2;
+          x[i][j] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(all[j], end.rescale[h]), end.inverse[h]);
+        }
+      }
+      store(x, rows, step);
+    }
+  }
+
+  // A batch, or zeros.
+  __device__ __forceinline__ static Batch fetch(bool any, const float4* memory, int step) {
     Batch batch;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      batch.x[i] = load_if(any, memory + (first + i) * 128);
+      batch.x[i] = load_if(any, memory + (step * kBatch + i) * 128);
+    }
+    return batch;
+  }
+  template <int kAhead>
+  __device__ __forceinline__ static void fetch_first(bool any, const float4* memory, Batch (&ahead)[kAhead]) {
+#pragma unroll
+    for (int step = 0; step < kAhead; ++step) {
+      ahead[step] = fetch(any, memory, step);
+    }
+  }
+  // That of a step, and the one kAhead steps later is sent for.
+  template <int kAhead>
+  __device__ __forceinline__ static Batch take(bool any, const float4* memory, int step, Batch (&ahead)[kAhead]) {
+    const Batch batch = ahead[step % kAhead];
+    if (step + kAhead < kSteps) {
+      ahead[step % kAhead] = fetch(any, memory, step + kAhead);
     }
     return batch;
   }
@@ -189,18 +261,33 @@ class Chain512 {
     store_state(all, chunks);
   }
 
-  __device__ __forceinline__ void store_scalars(float m, float l, bool empty, int token, int head, int batch) const {
-    const auto store = [&](const tessera_row_scalars& to, float value) {
+  __device__ __forceinline__ void store_scalars(float m, float l, bool empty, const RowPlace& rows, int h) const {
+    if (thread_index() % 4 != 0 || rank_ != 0) {
+      return;
+    }
+    const int64_t token = int64_t{rows.first_token} + rows.row + 8 * h;
+    const auto put = [&](const tessera_row_scalars& to, float value) {
       if (to.data != nullptr) {
-        to.data[batch * to.stride_batch + token * to.stride_token + head * to.stride_head] = value;
+        to.data[batch_of(rows) * to.stride_batch + token * to.stride_token + rows.head * to.stride_head] = value;
       }
     };
     const float m_log2 = empty ? m : __fsub_rn(m, args_.bias);
-    store(args_.lse, empty ? m : __fmul_rn(__fadd_rn(soft_log2(l), m_log2), kLn2));
-    store(args_.row_max, m_log2);
-    store(args_.row_sum, empty ? 0.0F : l);
+    put(args_.lse, empty ? m : __fmul_rn(__fadd_rn(soft_log2(l), m_log2), kLn2));
+    put(args_.row_max, m_log2);
+    put(args_.row_sum, empty ? 0.0F : l);
   }
 
+  // Both rows of a batch.
+  __device__ __forceinline__ void store(const float (&x)[kBatch][4], const RowPlace& rows, int step) const {
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      if (args_.wide_output) {
+        store_wide(x, h, output_at(rows, h), step * kBatch, rows.stored(h));
+      } else {
+        store_narrow(x, h, output_at(rows, h), step * kBatch, rows.stored(h));
+      }
+    }
+  }
   // Row h of four pieces: a lane's columns are 8 i + 2 q and the next of piece i.
   __device__ __forceinline__ void store_wide(const float (&x)[kBatch][4], int h, int64_t at, int first,
                                              bool stored) const {

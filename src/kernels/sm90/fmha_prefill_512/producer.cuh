@@ -15,19 +15,22 @@ struct Producer512 {
   __device__ __forceinline__ void produce() const {
     uint32_t turn = 0;
     for (uint32_t round = 0;; ++round) {
-      const Tile512 tile = take_tile(args, shared, round);
-      if (tile.head < 0) {
+      const Tile512 tile = take_tile(shared, round);
+      const int batch = tile.get(Tile512::kBatch);
+      const int head = tile.get(Tile512::kHead) / args.group;
+      const int first = tile.get(Tile512::kFirstPair);
+      const int end = tile.get(Tile512::kEndPair);
+      if (batch < 0) {
         return;
       }
       leave_tile(shared, round);
-      const int head = tile.head / args.group;
 #pragma unroll 1
-      for (int i = -1; i < tile.end; ++i) {
-        if (i + 1 < tile.end) {
-          fetch_keys(turn++, i + 1, head, tile.batch);
+      for (int i = first; i <= end && first < end; ++i) {
+        if (i < end) {
+          fetch_keys(turn++, i, head, batch);
         }
-        if (i >= 0) {
-          fetch_values(turn++, i, head, tile.batch);
+        if (i > first) {
+          fetch_values(turn++, i - 1, head, batch);
         }
       }
     }
@@ -68,19 +71,25 @@ struct Producer512 {
   __device__ __forceinline__ void produce_queries(int consumer) const {
     const uint32_t full = shared + Layout::kQFull + 8 * consumer;
     for (uint32_t round = 0;; ++round) {
-      const Tile512 tile = take_tile(args, shared, round);
-      if (tile.head < 0) {
+      const Tile512 tile = take_tile(shared, round);
+      const int4 place = tile.vector(Tile512::kBatch);
+      const int4 pairs = tile.vector(Tile512::kFirstPair);
+      if (place.x < 0) {
         return;
       }
       leave_tile(shared, round);
+      const int row = place.z + consumer * Layout::kRows;
+#pragma unroll 1
+      for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
+        prefetch_box(&args.q_map, panel * kPanelColumns, row, place.y, place.x);
+      }
       barrier_wait(shared + Layout::kQEmpty + 8 * consumer, round % 2 ^ 1U);
       barrier_arrive_expect(full, Layout::kQBytes);
       const uint64_t policy = read_once_policy();
 #pragma unroll 1
       for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
         load_box_as(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(Layout::kRows), &args.q_map,
-                    full, panel * kPanelColumns, tile.first_row + consumer * Layout::kRows, tile.head, tile.batch,
-                    policy);
+                    full, panel * kPanelColumns, row, place.y, place.x, policy);
       }
     }
   }

@@ -4,47 +4,46 @@
 #include <cstdint>
 
 #include "kernels/sm90/cluster.cuh"
+#include "kernels/sm90/fmha_prefill/ragged_tiles.h"
 #include "kernels/sm90/fmha_prefill_512/config.h"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/shared_memory.cuh"
 
 namespace tessera::sm90 {
 
-// 128 query rows of a head, and the pairs of granules that they see; head < 0: no tile is left.
+// 128 query rows of a head, described at a shared address. Fields are read where they are used, so that they take no
+// registers.
 struct Tile512 {
-  int first_row;
-  int head, batch;
-  int end;         // pairs 0 .. end - 1 are seen by some row
-  int first_mask;  // from this one on not by all of them
-};
+  uint32_t address;
 
-// Keys before this one are seen by query token `token` (R2).
-__device__ __forceinline__ int key_end(const Arguments512& args, int token) {
-  return args.causal ? min(args.seqlen_k, max(0, args.seqlen_k - args.seqlen_q + token + 1)) : args.seqlen_k;
-}
+  enum Field {
+    kBatch,  // -1: no further tile
+    kHead,
+    kFirstRow,  // of the sequence
+    kTokens,    // of the sequence
+    kFirstToken,
+    kPosition0,
+    kFirstKey,  // keys that any row of the tile sees
+    kStopKey,
+    kFirstPair,  // pairs of granules that have such keys
+    kEndPair,
+    kOpenFirst,  // those that all rows see whole
+    kOpenEnd,
+    kBeginBase,  // RaggedSight
+    kEndBase,
+    kSightLastKey,
+    kKeyOrigin,  // of the sequence in packed K and V
+    kFields
+  };
 
-// Sections of heads, in each all heads of the last query tile first: under a causal mask it is the longest.
-__device__ __forceinline__ Tile512 tile_512(const Arguments512& args, int index) {
-  Tile512 tile{};
-  if (index >= args.total_tiles) {
-    tile.head = -1;
-    return tile;
+  __device__ __forceinline__ int get(Field field) const { return load_shared(address + 4 * field); }
+  __device__ __forceinline__ int4 vector(Field field) const { return load_shared_int4(address + 4 * field); }
+  __device__ __forceinline__ RaggedSight sight(const RaggedArguments& r) const {
+    const int4 s = vector(kBeginBase);
+    return {s.x, s.y, r.first_key, s.z, get(kPosition0), r.compress_ratio};
   }
-  const int per_section = args.section_heads * args.query_tiles;
-  const int section = index / per_section;
-  const int within = index - section * per_section;
-  const int first = section * args.section_heads;
-  const int width = min(args.section_heads, args.heads_q * args.batch - first);
-  const int row_tile = within / width;
-  const int pair = first + within - row_tile * width;
-  tile.batch = pair / args.heads_q;
-  tile.head = pair - tile.batch * args.heads_q;
-  tile.first_row = (args.query_tiles - 1 - row_tile) * Layout512::kBlockM;
-  const int last = min(tile.first_row + Layout512::kBlockM, args.seqlen_q) - 1;
-  tile.end = (key_end(args, last) + Layout512::kPairKeys - 1) / Layout512::kPairKeys;
-  tile.first_mask = key_end(args, tile.first_row) / Layout512::kPairKeys;
-  return tile;
-}
+};
+static_assert(Tile512::kFields * 4 == Layout512::kTileBytes);
 
 // Relaxed: whoever arrives has only read.
 __device__ __forceinline__ void arrive_in_block(uint32_t barrier, uint32_t rank) {
@@ -57,23 +56,93 @@ struct TileGiver {
   const Arguments512& args;
   uint32_t shared;
 
+  // A place in the order of tiles: (sequence, head) pairs in sections whose K and V fit the L2 cache, in each all heads
+  // of the last query tile first, which is the longest under a causal mask. Sequences with lengths of their own are
+  // sections of their own.
+  struct Place {
+    int batch, head;
+    int row_tile;  // counted from the last one
+  };
+  __device__ __forceinline__ Place place_of(int index) const {
+    const int32_t* const prefix = args.ragged.tile_prefix;
+    int first_pair = 0;
+    int pairs = args.heads_q * args.batch;
+    int tiles = args.query_tiles;
+    if (prefix != nullptr) {
+      const int rank = index / args.heads_q;
+      int low = 0;
+      int high = args.batch;  // the last sequence with no more tiles before it
+      while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        (prefix[middle] <= rank ? low : high) = middle;
+      }
+      const int before = prefix[low];
+      index -= before * args.heads_q;
+      first_pair = low * args.heads_q;
+      pairs = args.heads_q;
+      tiles = prefix[low + 1] - before;
+    }
+    const int per_section = args.section_heads * tiles;
+    const int section = index / per_section;
+    const int within = index - section * per_section;
+    const int first = section * args.section_heads;
+    const int width = min(args.section_heads, pairs - first);
+    const int row_tile = within / width;
+    const int pair = first_pair + first + within - row_tile * width;
+    const int batch = pair / args.heads_q;
+    return {batch, pair - batch * args.heads_q, row_tile};
+  }
+
+  __device__ __forceinline__ void describe(int index, int4 (&fields)[4]) const {
+    constexpr int kPairKeys = Layout512::kPairKeys;
+    const RaggedArguments& r = args.ragged;
+    const Place place = place_of(index);
+    const TokenRange q = token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, place.batch);
+    const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, place.batch);
+    const int position0 = r.q_positions != nullptr ? r.q_positions[place.batch] : k.count - q.count;
+    const RaggedSight sight = sight_of(r, position0, k.count);
+    const int tiles = (q.count + Layout512::kBlockM - 1) / Layout512::kBlockM;
+    const int first_row = (tiles - 1 - place.row_tile) * Layout512::kBlockM;
+    const int last_row = min(first_row + Layout512::kBlockM, q.count) - 1;
+    const int begin = sight.begin(first_row);
+    const int end = max(begin, sight.end(last_row));
+    fields[0] = make_int4(place.batch, place.head, first_row, q.count);
+    fields[1] = make_int4(q.first, position0, begin, end);
+    fields[2] =
+        make_int4(begin / kPairKeys, begin < end ? (end - 1) / kPairKeys + 1 : begin / kPairKeys,
+                  (sight.begin(last_row) + kPairKeys - 1) / kPairKeys, max(0, sight.end(first_row)) / kPairKeys);
+    fields[3] = make_int4(sight.begin_base, sight.end_base, sight.last_key, k.first);
+  }
+
   __device__ __forceinline__ void run() const {
     const int clusters = static_cast<int>(gridDim.x) / 2;
+    const int total =
+        args.ragged.tile_prefix != nullptr ? args.ragged.tile_prefix[args.batch] * args.heads_q : args.total_tiles;
     for (uint32_t round = 0;; ++round) {
       const uint32_t slot = round % Layout512::kTileSlots;
       barrier_wait(shared + Layout512::kTileEmpty + 8 * slot, round / Layout512::kTileSlots % 2 ^ 1U);
       const int index = atomicAdd(args.tile_counter, 1);
-      if (index == args.total_tiles + clusters - 1) {
+      if (index == total + clusters - 1) {
         *args.tile_counter = 0;  // the last number that anybody draws
+      }
+      int4 fields[4] = {make_int4(-1, 0, 0, 0), {}, {}, {}};
+      if (index < total) {
+        describe(index, fields);
       }
 #pragma unroll
       for (uint32_t block = 0; block < 2; ++block) {
         const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, block);
-        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], 4;" ::"r"(full)
+        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(full),
+                     "r"(Layout512::kTileBytes)
                      : "memory");
-        send(in_block(shared + Layout512::kTiles + 16 * slot, block), full, __int_as_float(index));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          send(in_block(shared + Layout512::kTiles + Layout512::kTileBytes * slot + 16 * i, block), full,
+               make_uint4(static_cast<uint32_t>(fields[i].x), static_cast<uint32_t>(fields[i].y),
+                          static_cast<uint32_t>(fields[i].z), static_cast<uint32_t>(fields[i].w)));
+        }
       }
-      if (index >= args.total_tiles) {
+      if (index >= total) {
         return;
       }
     }
@@ -81,12 +150,14 @@ struct TileGiver {
 };
 
 // Of every thread that works on tiles: the next one, in the order in which they are given.
-__device__ __forceinline__ Tile512 take_tile(const Arguments512& args, uint32_t shared, uint32_t round) {
-  const uint32_t slot = round % Layout512::kTileSlots;
-  barrier_wait(shared + Layout512::kTileFull + 8 * slot, round / Layout512::kTileSlots % 2);
-  return tile_512(args, load_shared(shared + Layout512::kTiles + 16 * slot));
+__device__ __forceinline__ Tile512 tile_at(uint32_t shared, uint32_t round) {
+  return {shared + Layout512::kTiles + Layout512::kTileBytes * (round % Layout512::kTileSlots)};
 }
-// One of a role's threads, once all have taken it.
+__device__ __forceinline__ Tile512 take_tile(uint32_t shared, uint32_t round) {
+  barrier_wait(shared + Layout512::kTileFull + 8 * (round % Layout512::kTileSlots), round / Layout512::kTileSlots % 2);
+  return tile_at(shared, round);
+}
+// One of a role's threads, once all have read it.
 __device__ __forceinline__ void leave_tile(uint32_t shared, uint32_t round) {
   arrive_in_block(shared + Layout512::kTileEmpty + 8 * (round % Layout512::kTileSlots), 0);
 }
