@@ -62,7 +62,7 @@ Status run_sm90_prefill_512(const tessera_fmha_params& p, void* workspace, const
   }
   sm90::PrefillProblem problem = sm90_prefill_problem(p, false);
   problem.scratch = workspace;
-  return sm90::run_prefill_512(sm90::find_prefill_512(p.dtype == TESSERA_BF16), problem, multiprocessors.value(),
+  return sm90::run_prefill_512(sm90::find_prefill_512(p.dtype == TESSERA_BF16, 1), problem, multiprocessors.value(),
                                queue);
 }
 

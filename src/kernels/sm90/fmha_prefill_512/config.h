@@ -17,18 +17,21 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16Value>
+// `groups` of two blocks each have 128 rows of their own and share what is fetched of K and V.
+template <bool kBf16Value, int kGroupsValue>
 struct Prefill512 {
   static constexpr bool kBf16 = kBf16Value;  // else fp16
+  static constexpr int kGroups = kGroupsValue;
+  static_assert(kGroups == 1 || kGroups == 2, "groups: allowed 1, 2");
 };
 
 // Shared memory of a block in bytes from its 1024-byte aligned base.
 struct Layout512 {
-  static constexpr int kDims = 512;           // of Q and K
-  static constexpr int kColumns = kDims / 2;  // of V and O, per block
-  static constexpr int kConsumers = 2;        // warpgroups of 64 rows
-  static constexpr int kRows = 64;            // per consumer
-  static constexpr int kBlockM = kConsumers * kRows;
+  static constexpr int kDims = 512;                   // of Q and K
+  static constexpr int kColumns = kDims / 2;          // of V and O, per block
+  static constexpr int kConsumers = 2;                // warpgroups of 64 rows
+  static constexpr int kRows = 64;                    // per consumer
+  static constexpr int kBlockM = kConsumers * kRows;  // of a group
   static constexpr int kGranule = 64;
   static constexpr int kPairKeys = 2 * kGranule;
   static constexpr int kChunkPairs = kChunkKeys / kPairKeys;

@@ -90,8 +90,11 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t maxima_full() const {
     return base() + Layout::kMaximaFull + 8 * w_;
   }
-  __device__ __forceinline__ static uint32_t peer(uint32_t address) {
-    return in_block(address, 1 - kRank);
+  __device__ __forceinline__ uint32_t peer_rank() const {
+    return Tag::kGroups == 1 ? 1 - kRank : cluster_rank() ^ 1U;  // asked for anew, so that it takes no register
+  }
+  __device__ __forceinline__ uint32_t peer(uint32_t address) const {
+    return in_block(address, peer_rank());
   }
 
   // A lane of every warp speaks for it.
@@ -104,8 +107,13 @@ class Consumer512 {
   __device__ __forceinline__ void wait_slice(int slice, uint32_t parity) const {
     barrier_wait(base() + Layout::kFull + 8 * slice, parity);
   }
+  // To every block that shares the slices.
   __device__ __forceinline__ void release_slice(int slice) const {
-    release(base() + Layout::kEmpty + 8 * slice);
+    if constexpr (Tag::kGroups == 1) {
+      release(base() + Layout::kEmpty + 8 * slice);
+    } else if (thread() % 32 < Tag::kGroups) {
+      arrive_in_block(base() + Layout::kEmpty + 8 * slice, static_cast<uint32_t>(thread() % 32 * 2 + kRank));
+    }
   }
 
   // ---------------------------------------------------------------- matrix work
@@ -343,7 +351,7 @@ class Consumer512 {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
     if (thread() % 32 == 0) {
-      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
+      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, peer_rank());
     }
   }
 
@@ -400,50 +408,45 @@ class Consumer512 {
     }
   }
 
-  // P V of pair i; if there is a next pair, whose S is under way, its softmax beside it.
+  // P V of pair i; the softmax of the next pair, whose S is under way, beside it.
   __device__ __forceinline__ void multiply(Fragments& f, int i, bool next, bool fresh) {
     const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
-    const uint32_t turn = next ? 0 : 1;
     barrier_wait(weights_full(), count_ % 2);
     add_pair_sums(fresh);
     fence_async_proxy();
     float mu[kRowsPerThread];
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
-    if (moved_ != 0 || (next && is_masked(i + 1))) {
+    if (!next || moved_ != 0 || is_masked(i + 1)) {
       multiply_apart(f, i, next, fresh, fresh_next);
       return;
     }
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      wait_slice(slice, turn);
+      wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
         wgmma_wait<kPending>();
-        if (next) {
-          release_slice(kSlices - 2);
-          release_slice(kSlices - 1);
-          release_query(i + 1);
-          take_scores(f);
-          find_maxima(f, mu);
-        }
+        release_slice(kSlices - 2);
+        release_slice(kSlices - 1);
+        release_query(i + 1);
+        take_scores(f);
+        find_maxima(f, mu);
       }
       if (slice == kBlocks + 1) {
         wgmma_wait<4>();
         release_slice(0);
         release_slice(1);
-        if (next) {
-          move_maxima(f, fresh_next, count_ + 1, mu);
-        }
+        move_maxima(f, fresh_next, count_ + 1, mu);
       }
     }
     // Products may be waited for in any step between here and the last one.
-    const auto give_back = [&](int block) {
+    weigh(f, [&](int block) {
       if (block == 0) {
         wgmma_wait<4>();
         release_slice(2);
         release_slice(3);
         if (kRank == 1) {
-          free_weights();
+          free_weights();  // the own granule is the second one
         }
       } else if (block == 1) {
         wgmma_wait<3>();
@@ -452,15 +455,7 @@ class Consumer512 {
         wgmma_wait<2>();
         release_slice(5);
       }
-    };
-    if (next) {
-      weigh(f, give_back);
-    } else {
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
-        give_back(block);
-      }
-    }
+    });
     wgmma_wait<0>();
     if (kRank == 0) {
       free_weights();
@@ -484,9 +479,11 @@ class Consumer512 {
     }
     wgmma_wait<0>();
     pin_registers(f.o);
-    Sums a;
-    load_sums(factors_at(), a);
-    rescale_output(f.o, a[1]);
+    if (moved_ != 0) {
+      Sums a;
+      load_sums(factors_at(), a);
+      rescale_output(f.o, a[1]);
+    }
 #pragma unroll
     for (int slice = kBlocks; slice < kSlices; ++slice) {
       wait_slice(slice, turn);

@@ -58,6 +58,7 @@ class Chain512 {
     float4* const memory = place(args_.chains);
     const bool any = any_chunk(closed);
     const ChainWeights w = chain_before(any, memory, rows);
+    store_state(memory, rows);
     Batch ahead[kChunkAhead];
     fetch_first(any, memory, ahead);
 #pragma unroll
@@ -69,9 +70,7 @@ class Chain512 {
       }
     }
     if ((closed.index + 1) % kSuperchunkChunks == 0) {
-      close_superchunk(rows, any_superchunk(closed));
-    } else {
-      store_state(memory, rows);
+      close_superchunk(any_superchunk(closed));
     }
   }
 
@@ -249,10 +248,12 @@ class Chain512 {
     __stcg(memory + kPieces * 128, make_float4(state.m[0], state.m[1], state.l[0], state.l[1]));
   }
 
-  // The chunks in memory, whose scalars are `chunks`, join the superchunks before them, if there are `any`.
-  __device__ __forceinline__ void close_superchunk(StateRows& chunks, bool any) const {
+  // The chunks in memory join the superchunks before them, if there are `any`.
+  __device__ __forceinline__ void close_superchunk(bool any) const {
     const float4* const memory = place(args_.chains);
     float4* const all = place(args_.superchunks);
+    const float4 state = __ldcg(memory + kPieces * 128);
+    StateRows chunks{{state.x, state.y}, {state.z, state.w}};
     const ChainWeights w = chain_before(any, all, chunks);
 #pragma unroll 4
     for (int i = 0; i < kPieces; ++i) {

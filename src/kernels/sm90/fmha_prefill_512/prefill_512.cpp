@@ -13,9 +13,11 @@ namespace {
 
 using Layout = Layout512;
 
-constexpr std::array<Prefill512Entry, 2> kEntries = {{
-    {"sm90_prefill_512_bf16", true, &launch_prefill_512<Prefill512<true>>},
-    {"sm90_prefill_512_f16", false, &launch_prefill_512<Prefill512<false>>},
+constexpr std::array<Prefill512Entry, 4> kEntries = {{
+    {"sm90_prefill_512_bf16", true, 1, &launch_prefill_512<Prefill512<true, 1>>},
+    {"sm90_prefill_512_bf16_4", true, 2, &launch_prefill_512<Prefill512<true, 2>>},
+    {"sm90_prefill_512_f16", false, 1, &launch_prefill_512<Prefill512<false, 1>>},
+    {"sm90_prefill_512_f16_4", false, 2, &launch_prefill_512<Prefill512<false, 2>>},
 }};
 
 constexpr size_t kAccumulatorsAt = 128;  // behind the counter, on a line of the L2 cache of its own
@@ -86,8 +88,8 @@ Status check(const Prefill512Entry& entry, const PrefillProblem& p) {
 
 }  // namespace
 
-const Prefill512Entry& find_prefill_512(bool bf16) {
-  return kEntries[bf16 ? 0 : 1];
+const Prefill512Entry& find_prefill_512(bool bf16, int groups) {
+  return kEntries[(bf16 ? 0 : 2) + (groups == 1 ? 0 : 1)];
 }
 
 size_t prefill_512_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
@@ -118,11 +120,13 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
     CUtensorMap& map;
   };
   a.whole_slices = v.dims % kPanelColumns == 0;
-  for (const Map& m : {Map{"q", problem.q, Layout::kRows, a.q_map}, Map{"k", k, Layout::kGranule, a.k_map},
-                       Map{"v", v, Layout::kSliceKeys, a.v_map}}) {
-    Result<CUtensorMap> map = &m.map == &a.v_map && a.whole_slices
-                                  ? make_panels_map(m.name, m.tensor, entry.bf16, m.box_tokens, Layout::kSlicePanels)
-                                  : make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
+  for (const Map& m :
+       {Map{"q", problem.q, Layout::kRows, a.q_map}, Map{"k", k, Layout::kGranule / entry.groups, a.k_map},
+        Map{"v", v, Layout::kSliceKeys, a.v_map}}) {
+    Result<CUtensorMap> map =
+        &m.map == &a.v_map && a.whole_slices
+            ? make_panels_map(m.name, m.tensor, entry.bf16, m.box_tokens, Layout::kSlicePanels / entry.groups)
+            : make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
     if (!map.ok()) {
       return map.status();
     }
@@ -144,7 +148,7 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
   a.heads_q = static_cast<int>(problem.q.heads);
   a.group = static_cast<int>(problem.q.heads / problem.k.heads);
   a.batch = static_cast<int>(problem.q.batch);
-  a.query_tiles = static_cast<int>(ceil_div(problem.q.tokens, Layout::kBlockM));
+  a.query_tiles = static_cast<int>(ceil_div(problem.q.tokens, Layout::kBlockM * entry.groups));
   const int64_t pairs = problem.q.heads * problem.q.batch;
   const int64_t kv_head_bytes = std::max<int64_t>(1, problem.k.tokens * (k.dims + v.dims) * kElementBytes);
   const int64_t fitting = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
@@ -153,11 +157,16 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
   a.causal = problem.causal;
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
+  constexpr int64_t kFar = int64_t{1} << 40;  // beyond every distance between a query and a key
+  a.ragged.left = kFar;
+  a.ragged.right_end = problem.causal ? 1 : kFar;
+  a.ragged.last_key = std::numeric_limits<int32_t>::max();
+  a.ragged.batch = a.batch;
   a.tile_counter = static_cast<int*>(problem.scratch);
   uint8_t* const accumulators = static_cast<uint8_t*>(problem.scratch) + kAccumulatorsAt;
   a.chains = reinterpret_cast<float4*>(accumulators);
   a.superchunks = reinterpret_cast<float4*>(accumulators + chain_bytes(problem, multiprocessors));
-  const cudaError_t error = entry.launch(a, std::min(multiprocessors / 2, a.total_tiles), stream);
+  const cudaError_t error = entry.launch(a, std::min(multiprocessors / (2 * entry.groups), a.total_tiles), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("{}: launch failed: {}", entry.name, cudaGetErrorString(error)));
   }

@@ -5,11 +5,19 @@
 
 namespace tessera::sm90 {
 
+template <int kGroups>
 struct Producer512 {
   using Layout = Layout512;
   const Arguments512& args;
   uint32_t shared;
-  int rank;
+  int rank, group;  // the block is number `rank` of two of its group
+
+  // What each group fetches of a slice for all of them.
+  static constexpr int kSharedKeys = Layout::kGranule / kGroups;
+  static constexpr int kSharedPanels = Layout::kSlicePanels / kGroups;
+  __device__ __forceinline__ uint16_t all_groups() const {
+    return static_cast<uint16_t>((kGroups == 1 ? 1U : 5U) << rank);
+  }
 
   // A turn of the ring is the K, or the V, of a pair. Order: K 0, K 1, V 0, K 2, V 1, ..
   __device__ __forceinline__ void produce() const {
@@ -46,24 +54,42 @@ struct Producer512 {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-      load_box(shared + Layout::kRing + slice * Layout::kSliceBytes, &args.k_map, full, slice * kPanelColumns,
-               pair * Layout::kPairKeys + rank * Layout::kGranule, head, batch);
+      const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
+      const int key = pair * Layout::kPairKeys + rank * Layout::kGranule;
+      if constexpr (kGroups == 1) {
+        load_box(to, &args.k_map, full, slice * kPanelColumns, key, head, batch);
+      } else {
+        load_box_for(to + group * panel_bytes(kSharedKeys), &args.k_map, full, slice * kPanelColumns,
+                     key + group * kSharedKeys, head, batch, all_groups());
+      }
     }
   }
   __device__ __forceinline__ void fetch_values(uint32_t turn, int pair, int head, int batch) const {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-      const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
+      const int first = group * kSharedPanels;
+      const uint32_t to =
+          shared + Layout::kRing + slice * Layout::kSliceBytes + first * panel_bytes(Layout::kSliceKeys);
       const int key = pair * Layout::kPairKeys + slice * Layout::kSliceKeys;
+      const int panel = rank * Layout::kSlicePanels + first;
       if (args.whole_slices) {
-        load_panels_box(to, &args.v_map, full, key, rank * Layout::kSlicePanels, head, batch);
+        if constexpr (kGroups == 1) {
+          load_panels_box(to, &args.v_map, full, key, panel, head, batch);
+        } else {
+          load_panels_box_for(to, &args.v_map, full, key, panel, head, batch, all_groups());
+        }
         continue;
       }
 #pragma unroll 1
-      for (int panel = 0; panel < Layout::kSlicePanels; ++panel) {
-        load_box(to + panel * panel_bytes(Layout::kSliceKeys), &args.v_map, full,
-                 rank * Layout::kColumns + panel * kPanelColumns, key, head, batch);
+      for (int i = 0; i < kSharedPanels; ++i) {
+        if constexpr (kGroups == 1) {
+          load_box(to + i * panel_bytes(Layout::kSliceKeys), &args.v_map, full, (panel + i) * kPanelColumns, key, head,
+                   batch);
+        } else {
+          load_box_for(to + i * panel_bytes(Layout::kSliceKeys), &args.v_map, full, (panel + i) * kPanelColumns, key,
+                       head, batch, all_groups());
+        }
       }
     }
   }

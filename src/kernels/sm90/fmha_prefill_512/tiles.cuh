@@ -51,8 +51,10 @@ __device__ __forceinline__ void arrive_in_block(uint32_t barrier, uint32_t rank)
                : "memory");
 }
 
-// One thread of the first block draws tiles for both.
+// One thread of the first block draws tiles for all. A group has 128 rows of a tile.
+template <int kGroups>
 struct TileGiver {
+  static constexpr int kTileRows = kGroups * Layout512::kBlockM;
   const Arguments512& args;
   uint32_t shared;
 
@@ -93,7 +95,8 @@ struct TileGiver {
     return {batch, pair - batch * args.heads_q, row_tile};
   }
 
-  __device__ __forceinline__ void describe(int index, int4 (&fields)[4]) const {
+  // What a group of blocks is told. All groups walk over the same pairs, because they share them.
+  __device__ __forceinline__ void describe(int index, int group, int4 (&fields)[4]) const {
     constexpr int kPairKeys = Layout512::kPairKeys;
     const RaggedArguments& r = args.ragged;
     const Place place = place_of(index);
@@ -101,21 +104,23 @@ struct TileGiver {
     const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, place.batch);
     const int position0 = r.q_positions != nullptr ? r.q_positions[place.batch] : k.count - q.count;
     const RaggedSight sight = sight_of(r, position0, k.count);
-    const int tiles = (q.count + Layout512::kBlockM - 1) / Layout512::kBlockM;
-    const int first_row = (tiles - 1 - place.row_tile) * Layout512::kBlockM;
-    const int last_row = min(first_row + Layout512::kBlockM, q.count) - 1;
+    const int tiles = (q.count + kTileRows - 1) / kTileRows;
+    const int first_row = (tiles - 1 - place.row_tile) * kTileRows;
+    const int last_row = min(first_row + kTileRows, q.count) - 1;
     const int begin = sight.begin(first_row);
     const int end = max(begin, sight.end(last_row));
-    fields[0] = make_int4(place.batch, place.head, first_row, q.count);
+    const int first_own = first_row + group * Layout512::kBlockM;
+    const int last_own = min(first_own + Layout512::kBlockM, q.count) - 1;
+    fields[0] = make_int4(place.batch, place.head, first_own, q.count);
     fields[1] = make_int4(q.first, position0, begin, end);
     fields[2] =
         make_int4(begin / kPairKeys, begin < end ? (end - 1) / kPairKeys + 1 : begin / kPairKeys,
-                  (sight.begin(last_row) + kPairKeys - 1) / kPairKeys, max(0, sight.end(first_row)) / kPairKeys);
+                  (sight.begin(last_own) + kPairKeys - 1) / kPairKeys, max(0, sight.end(first_own)) / kPairKeys);
     fields[3] = make_int4(sight.begin_base, sight.end_base, sight.last_key, k.first);
   }
 
   __device__ __forceinline__ void run() const {
-    const int clusters = static_cast<int>(gridDim.x) / 2;
+    const int clusters = static_cast<int>(gridDim.x) / (2 * kGroups);
     const int total =
         args.ragged.tile_prefix != nullptr ? args.ragged.tile_prefix[args.batch] * args.heads_q : args.total_tiles;
     for (uint32_t round = 0;; ++round) {
@@ -125,12 +130,12 @@ struct TileGiver {
       if (index == total + clusters - 1) {
         *args.tile_counter = 0;  // the last number that anybody draws
       }
-      int4 fields[4] = {make_int4(-1, 0, 0, 0), {}, {}, {}};
-      if (index < total) {
-        describe(index, fields);
-      }
-#pragma unroll
-      for (uint32_t block = 0; block < 2; ++block) {
+#pragma unroll 1
+      for (uint32_t block = 0; block < 2 * kGroups; ++block) {
+        int4 fields[4] = {make_int4(-1, 0, 0, 0), {}, {}, {}};
+        if (index < total) {
+          describe(index, static_cast<int>(block / 2), fields);
+        }
         const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, block);
         asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(full),
                      "r"(Layout512::kTileBytes)
@@ -161,6 +166,6 @@ __device__ __forceinline__ Tile512 take_tile(uint32_t shared, uint32_t round) {
 __device__ __forceinline__ void leave_tile(uint32_t shared, uint32_t round) {
   arrive_in_block(shared + Layout512::kTileEmpty + 8 * (round % Layout512::kTileSlots), 0);
 }
-inline constexpr uint32_t kTileReaders = 2 * (1 + 2 * Layout512::kConsumers);  // producers, Q threads, consumers
+inline constexpr uint32_t kTileReaders = 1 + 2 * Layout512::kConsumers;  // of a block: producer, Q threads, consumers
 
 }  // namespace tessera::sm90
