@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/sm90/fmha_prefill/ragged.h"
 #include "kernels/sm90/fmha_prefill_512/prefill_512.h"
 #include "registry/sm90_layout.h"
 #include "registry/sm90_problem.h"
@@ -20,6 +21,23 @@ constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kMaxTiles = std::numeric_limits<int32_t>::max() / 2;
 constexpr int32_t kDimStep = 8;           // elements of 16 bytes
 constexpr int32_t kLargestWideDim = 128;  // up to which granules have 128 keys
+
+// Whether lengths, windows or layouts are only known on the device.
+bool is_ragged(const tessera_fmha_params& p) {
+  const tessera_kv_segment& s = p.segments[0];
+  return p.cu_seqlens_q != nullptr || p.seqlens_q != nullptr || s.cu_seqlens_k != nullptr || s.seqlens_k != nullptr ||
+         s.page_table != nullptr || s.q_positions != nullptr || s.window_left >= 0 || s.window_right >= 0 ||
+         s.compress_ratio != 0 || p.chunk_begin != 0 || p.chunk_end != 0;
+}
+
+sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
+  return sm90_prefill_problem(p, is_ragged(p));
+}
+
+// Two groups of blocks share K and V where there are rows for both.
+const sm90::Prefill512Entry& entry_of(const tessera_fmha_params& p) {
+  return sm90::find_prefill_512(p.dtype == TESSERA_BF16, p.seqlen_q > sm90::Layout512::kBlockM ? 2 : 1);
+}
 
 }  // namespace
 
@@ -38,7 +56,12 @@ const char* sm90_prefill_512_limit(const tessera_fmha_params& p) {
   if (p.batch * p.num_heads_q > kMaxTiles || p.batch * p.num_heads_q * tiles > kMaxTiles) {
     return "batch: got more than 2^30 - 1 tiles of queries; allowed up to that";
   }
-  const sm90::PrefillProblem problem = sm90_prefill_problem(p, false);
+  const tessera_kv_segment& segment = p.segments[0];
+  if (segment.page_table != nullptr &&
+      sm90::ragged_box_keys(sm90::Layout512::kGranule, true, segment.page_size) < sm90::kLeastBoxKeys) {
+    return "page_size: got no multiple of 8; allowed multiples of 8";
+  }
+  const sm90::PrefillProblem problem = problem_of(p);
   for (const sm90::TensorView* t : {&problem.q, &problem.k, &problem.v}) {
     if (const char* text = layout_limit(*t, kElementBytes); text != nullptr) return text;
   }
@@ -46,7 +69,7 @@ const char* sm90_prefill_512_limit(const tessera_fmha_params& p) {
 }
 
 size_t sm90_prefill_512_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
-  return sm90::prefill_512_scratch_bytes(sm90_prefill_problem(p, false), most_multiprocessors());
+  return sm90::prefill_512_scratch_bytes(problem_of(p), most_multiprocessors());
 }
 
 Status run_sm90_prefill_512(const tessera_fmha_params& p, void* workspace, const tessera_stream& stream) {
@@ -60,10 +83,9 @@ Status run_sm90_prefill_512(const tessera_fmha_params& p, void* workspace, const
                                        "the current device; check both",
                                        cudaGetErrorName(error))};
   }
-  sm90::PrefillProblem problem = sm90_prefill_problem(p, false);
+  sm90::PrefillProblem problem = problem_of(p);
   problem.scratch = workspace;
-  return sm90::run_prefill_512(sm90::find_prefill_512(p.dtype == TESSERA_BF16, 1), problem, multiprocessors.value(),
-                               queue);
+  return sm90::run_prefill_512(entry_of(p), problem, multiprocessors.value(), queue);
 }
 
 }  // namespace tessera

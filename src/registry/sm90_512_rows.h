@@ -16,15 +16,17 @@ inline constexpr KernelRow kSm90Prefill512 = {
     .operation = TESSERA_OP_FMHA,
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
-        "CUDA; f16, bf16; head dims 264..512 in steps of 8; causal or full; sinks, f32 O, states, LSE; rows aligned to "
-        "16 bytes",
+        "CUDA; f16, bf16; head dims 264..512 in steps of 8; paged, varlen, windows, sinks, f32 O, split; rows "
+        "aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
                 .max_head_dim_qk = 512,
                 .max_head_dim_v = 512,
-                .features = kFeatureSinks | kFeatureUnnormalized | kFeatureWideOutput},
+                .features = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
+                            kFeatureCompressed | kFeatureQueryPositions | kFeatureSinks | kFeatureUnnormalized |
+                            kFeatureChunkRange | kFeatureWideOutput},
     .fmha = {.workspace_bytes = sm90_prefill_512_workspace_bytes,
              .run = run_sm90_prefill_512,
              .limit = sm90_prefill_512_limit},

@@ -61,7 +61,11 @@ struct Layout512 {
   static constexpr int kTileSlots = 2;  // query tiles that are known ahead
   static constexpr int kTileBytes = 64;
   static constexpr int kTiles = kFactors + kConsumers * kFactorBytes;
-  static constexpr int kBarriers = kTiles + kTileSlots * kTileBytes;
+  // Of a pair whose K is on its way: bits for each eight keys of the own granule that have no page.
+  static constexpr int kAbsent = kTiles + kTileSlots * kTileBytes;
+  static constexpr int kAbsentWords = 4;
+  static constexpr int kDraft = kAbsent + 4 * kAbsentWords;  // of a tile, by the thread that draws it
+  static constexpr int kBarriers = kDraft + kTileBytes;
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;  // of the ring's stages
   static constexpr int kEmpty = kFull + 8 * kSlices;
@@ -76,36 +80,39 @@ struct Layout512 {
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = 32;
+  static constexpr int kProducerRegisters = 24;
   static constexpr int kConsumerRegisters = 240;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * (65536 / kThreads / 8 * 8),
+                "registers: the roles together exceed what the block starts with");
 };
 
 // Kernel arguments. Shapes: Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim).
 struct Arguments512 {
-  CUtensorMap q_map;  // box (64 rows, 64 dims)
-  CUtensorMap k_map;  // box (64 keys, 64 dims)
-  CUtensorMap v_map;  // box (16 keys, 64 dims), or four panels of that: a slice
-  bool whole_slices;  // the latter
-  void* o;            // of the element type, or fp32 with wide_output
+  CUtensorMap q_map;        // box (64 rows, 64 dims)
+  CUtensorMap q_begin_map;  // with `clipped`: Clip::kBegin
+  CUtensorMap k_map;        // box (64 keys, 64 dims)
+  CUtensorMap v_map;        // box (16 keys, 64 dims), or four panels of that: a slice
+  bool whole_slices;        // the latter
+  void* o;                  // of the element type, or fp32 with wide_output
   int64_t o_stride_batch, o_stride_token, o_stride_head;
   tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted
   const float* sinks;                         // per query head, or null
   bool wide_output, unnormalized;
-  int dims_v;
+  bool clipped;  // maps are those of make_clipped_map()
+  int dims_qk, dims_v;
   int seqlen_q, seqlen_k;
   int heads_q, group;  // group = heads_q / heads_kv
   int batch;
   int query_tiles;    // per head
   int section_heads;  // (sequence, head) pairs whose tiles go together, the longest first
   int total_tiles;
-  bool causal;
-  float c;              // R0
-  float bias;           // b of R4
-  uint32_t zero;        // 0, which the compiler does not know
-  int* tile_counter;    // 0 before a launch, and after it
-  float4* chains;       // scratch of chunks: (cluster, block, consumer, piece, thread); null up to one chunk
-  float4* superchunks;  // the same of superchunks
-  RaggedArguments ragged;
+  float c;                 // R0
+  float bias;              // b of R4
+  uint32_t zero;           // 0, which the compiler does not know
+  int* tile_counter;       // 0 before a launch, and after it
+  float4* chains;          // scratch of chunks: (cluster, block, consumer, piece, thread); null up to one chunk
+  float4* superchunks;     // the same of superchunks
+  RaggedArguments ragged;  // all of them see by it; what else it has needs `clipped`
 };
 
 }  // namespace tessera::sm90

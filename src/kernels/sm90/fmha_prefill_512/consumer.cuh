@@ -24,6 +24,7 @@ class Consumer512 {
   static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
   static constexpr int kPending = 2;                        // slices whose products may be under way
   static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
+  static constexpr uint32_t kCleanBarrier = 3;              // of both warpgroups
   static constexpr uint32_t kWeightsArrive = Layout::kWeightBytes + Layout::kSumBytes;
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
@@ -162,13 +163,19 @@ class Consumer512 {
     }
   }
 
-  // Whether some row of the tile does not see all of a pair.
-  __device__ __forceinline__ bool is_masked(int pair) const {
+  // Bits of eight keys each of the own granule of pair number `count` that have no page.
+  __device__ __forceinline__ int absent_keys(uint32_t count) const {
+    return args_.ragged.page_table == nullptr
+               ? 0
+               : load_shared(base() + Layout::kAbsent + 4 * (count % Layout::kAbsentWords));
+  }
+  // Whether some row of the tile does not see all of a pair, which is number `count`.
+  __device__ __forceinline__ bool is_masked(int pair, uint32_t count) const {
     const int4 pairs = tile().vector(Tile512::kFirstPair);
-    return uniform(static_cast<int>(pair < pairs.z || pair >= pairs.w)) != 0;
+    return uniform(static_cast<int>(pair < pairs.z || pair >= pairs.w) | absent_keys(count)) != 0;
   }
   // R2 of the own granule of a pair.
-  __device__ __forceinline__ void mask(Fragments& f, int pair) const {
+  __device__ __forceinline__ void mask(Fragments& f, int pair, int absent) const {
     const int t = thread();
     const RaggedSight sight = tile().sight(args_.ragged);
     const int row = tile().get(Tile512::kFirstRow) + w_ * Layout::kRows + t / 32 * 16 + t % 32 / 4;
@@ -181,7 +188,7 @@ class Consumer512 {
       for (int i = 0; i < kScores / 2; ++i) {
         const int key = i / 2 * 8 + i % 2;
         float& s = f.x[i / 2 * 4 + 2 * h + i % 2];
-        s = key >= begin && key < end ? s : minus_infinity();
+        s = key >= begin && key < end && (absent >> (i / 2) & 1) == 0 ? s : minus_infinity();
       }
     }
   }
@@ -355,6 +362,27 @@ class Consumer512 {
     }
   }
 
+  // Rows of V that no row of the tile sees may hold NaN, and 0 times NaN is NaN. The copy engine cuts off those behind
+  // the last key that is seen, or those before the first one, but not both of one box; the consumers then do the latter
+  // together. It is the tile's only pair.
+  __device__ __forceinline__ void clean_values(uint32_t turn) const {
+    const int begin = tile().get(Tile512::kFirstKey);
+    const int slice = begin % Layout::kPairKeys / Layout::kSliceKeys;
+    const int rows = begin % Layout::kSliceKeys;
+    if (rows == 0 || tile().get(Tile512::kStopKey) - begin + rows > Layout::kSliceKeys) {
+      return;
+    }
+    wait_slice(slice, turn);
+    const uint32_t panels = base() + Layout::kRing + slice * Layout::kSliceBytes;
+    const int pieces = rows * (kPanelRowBytes / 16);
+#pragma unroll 1
+    for (int at = thread(); at < Layout::kSlicePanels * pieces; at += 128) {
+      store_piece(panels + at / pieces * panel_bytes(Layout::kSliceKeys) + at % pieces * 16, {});
+    }
+    fence_async_proxy();
+    named_barrier_sync(kCleanBarrier, 128 * Layout::kConsumers);
+  }
+
   // P V of the pair before `pair` is complete, and nothing else is under way.
   __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) {
     pin_registers(f.o);
@@ -416,7 +444,7 @@ class Consumer512 {
     fence_async_proxy();
     float mu[kRowsPerThread];
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
-    if (!next || moved_ != 0 || is_masked(i + 1)) {
+    if (!next || moved_ != 0 || is_masked(i + 1, count_ + 1)) {
       multiply_apart(f, i, next, fresh, fresh_next);
       return;
     }
@@ -467,6 +495,9 @@ class Consumer512 {
     const uint32_t turn = next ? 0 : 1;
     wgmma_wait<0>();
     pin_registers(f.o);
+    if (args_.clipped && !next) {
+      clean_values(turn);
+    }
     if (next) {
       release_slice(kSlices - 2);
       release_slice(kSlices - 1);
@@ -506,8 +537,8 @@ class Consumer512 {
   __device__ __forceinline__ void weigh_next(Fragments& f, int pair, bool fresh, uint32_t count) {
     float mu[kRowsPerThread];
     take_scores(f);
-    if (is_masked(pair)) {
-      mask(f, pair);
+    if (is_masked(pair, count)) {
+      mask(f, pair, absent_keys(count));
     }
     find_maxima(f, mu);
     move_maxima(f, fresh, count, mu);

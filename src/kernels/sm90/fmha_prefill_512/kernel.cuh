@@ -2,6 +2,7 @@
 // shared-memory map, the barriers and the timing.
 #pragma once
 
+#include "kernels/sm90/fmha_prefill_512/clipped_producer.cuh"
 #include "kernels/sm90/fmha_prefill_512/consumer.cuh"
 #include "kernels/sm90/fmha_prefill_512/prefill_512.h"
 #include "kernels/sm90/fmha_prefill_512/producer.cuh"
@@ -50,8 +51,10 @@ __global__ void __cluster_dims__(2 * Tag::kGroups, 1, 1) __launch_bounds__(Layou
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
-    if (threadIdx.x % 32 == 0) {
-      const Producer512<Tag::kGroups> producer{args, shared, rank % 2, rank / 2};
+    if (warp == 0 && args.clipped) {
+      ClippedProducer512<Tag::kGroups>{{args, shared}}.produce();
+    } else if (threadIdx.x % 32 == 0) {
+      const Producer512<Tag::kGroups> producer{args, shared};
       if (warp == 0) {
         producer.produce();
       } else if (warp <= Layout::kConsumers) {

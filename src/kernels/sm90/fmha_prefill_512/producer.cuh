@@ -1,6 +1,7 @@
 // The threads that feed a block: K and V in slices through one ring, Q of each consumer.
 #pragma once
 
+#include "kernels/sm90/fmha_prefill_512/copies.cuh"
 #include "kernels/sm90/fmha_prefill_512/tiles.cuh"
 
 namespace tessera::sm90 {
@@ -10,13 +11,16 @@ struct Producer512 {
   using Layout = Layout512;
   const Arguments512& args;
   uint32_t shared;
-  int rank, group;  // the block is number `rank` of two of its group
+
+  // The block is number rank() of the two of its group. Asked for anew, so that they take no registers.
+  __device__ __forceinline__ static int rank() { return static_cast<int>(cluster_rank() % 2); }
+  __device__ __forceinline__ static int group() { return kGroups == 1 ? 0 : static_cast<int>(cluster_rank() / 2); }
 
   // What each group fetches of a slice for all of them.
   static constexpr int kSharedKeys = Layout::kGranule / kGroups;
   static constexpr int kSharedPanels = Layout::kSlicePanels / kGroups;
-  __device__ __forceinline__ uint16_t all_groups() const {
-    return static_cast<uint16_t>((kGroups == 1 ? 1U : 5U) << rank);
+  __device__ __forceinline__ static uint16_t all_groups() {
+    return static_cast<uint16_t>((kGroups == 1 ? 1U : 5U) << rank());
   }
 
   // A turn of the ring is the K, or the V, of a pair. Order: K 0, K 1, V 0, K 2, V 1, ..
@@ -55,12 +59,12 @@ struct Producer512 {
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
       const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
-      const int key = pair * Layout::kPairKeys + rank * Layout::kGranule;
+      const int key = pair * Layout::kPairKeys + rank() * Layout::kGranule;
       if constexpr (kGroups == 1) {
         load_box(to, &args.k_map, full, slice * kPanelColumns, key, head, batch);
       } else {
-        load_box_for(to + group * panel_bytes(kSharedKeys), &args.k_map, full, slice * kPanelColumns,
-                     key + group * kSharedKeys, head, batch, all_groups());
+        load_box_for(to + group() * panel_bytes(kSharedKeys), &args.k_map, full, slice * kPanelColumns,
+                     key + group() * kSharedKeys, head, batch, all_groups());
       }
     }
   }
@@ -68,11 +72,11 @@ struct Producer512 {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-      const int first = group * kSharedPanels;
+      const int first = group() * kSharedPanels;
       const uint32_t to =
           shared + Layout::kRing + slice * Layout::kSliceBytes + first * panel_bytes(Layout::kSliceKeys);
       const int key = pair * Layout::kPairKeys + slice * Layout::kSliceKeys;
-      const int panel = rank * Layout::kSlicePanels + first;
+      const int panel = rank() * Layout::kSlicePanels + first;
       if (args.whole_slices) {
         if constexpr (kGroups == 1) {
           load_panels_box(to, &args.v_map, full, key, panel, head, batch);
@@ -103,8 +107,12 @@ struct Producer512 {
       if (place.x < 0) {
         return;
       }
-      leave_tile(shared, round);
       const int row = place.z + consumer * Layout::kRows;
+      if (args.clipped) {
+        fetch_clipped_queries(tile, consumer, round);
+        continue;
+      }
+      leave_tile(shared, round);
 #pragma unroll 1
       for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
         prefetch_box(&args.q_map, panel * kPanelColumns, row, place.y, place.x);
@@ -116,6 +124,28 @@ struct Producer512 {
       for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
         load_box_as(shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(Layout::kRows), &args.q_map,
                     full, panel * kPanelColumns, row, place.y, place.x, policy);
+      }
+    }
+  }
+  // The same for rows of a sequence that begins and ends anywhere.
+  __device__ __forceinline__ void fetch_clipped_queries(const Tile512& tile, int consumer, uint32_t round) const {
+    const int4 place = tile.vector(Tile512::kBatch);  // batch, head, first row, tokens
+    const int row = place.z + consumer * Layout::kRows;
+    const ClippedBox box = clip_box(tile.get(Tile512::kFirstToken) + row, 0, place.w - row, Layout::kRows);
+    leave_tile(shared, round);
+    const uint32_t full = shared + Layout::kQFull + 8 * consumer;
+    const int batch = args.ragged.cu_seqlens_q != nullptr ? 0 : place.x;
+    barrier_wait(shared + Layout::kQEmpty + 8 * consumer, round % 2 ^ 1U);
+    barrier_arrive_expect(full, Layout::kQBytes);
+#pragma unroll 1
+    for (int panel = 0; panel < Layout::kDims / kPanelColumns; ++panel) {
+      const uint32_t to = shared + Layout::kQ + consumer * Layout::kQBytes + panel * panel_bytes(Layout::kRows);
+      const int dim = panel * kPanelColumns;
+      // Wholly out of bounds only in the map that begins with the tensor.
+      if (box.begin || dim >= args.dims_qk) {
+        load_clipped_box(to, &args.q_begin_map, full, 0, Layout::kRows, 0, place.y, batch);
+      } else {
+        load_clipped_box(to, &args.q_map, full, dim, box.row, box.sum, place.y, batch);
       }
     }
   }

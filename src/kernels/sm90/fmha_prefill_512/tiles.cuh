@@ -95,60 +95,92 @@ struct TileGiver {
     return {batch, pair - batch * args.heads_q, row_tile};
   }
 
-  // What a group of blocks is told. All groups walk over the same pairs, because they share them.
-  __device__ __forceinline__ void describe(int index, int group, int4 (&fields)[4]) const {
+  // The description of tile `index` for a group's blocks, word by word: the thread has few registers. All groups walk
+  // over the same pairs, because they share them.
+  __device__ __forceinline__ void describe(int index, int group) const {
     constexpr int kPairKeys = Layout512::kPairKeys;
     const RaggedArguments& r = args.ragged;
-    const Place place = place_of(index);
-    const TokenRange q = token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, place.batch);
-    const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, place.batch);
-    const int position0 = r.q_positions != nullptr ? r.q_positions[place.batch] : k.count - q.count;
-    const RaggedSight sight = sight_of(r, position0, k.count);
-    const int tiles = (q.count + kTileRows - 1) / kTileRows;
-    const int first_row = (tiles - 1 - place.row_tile) * kTileRows;
-    const int last_row = min(first_row + kTileRows, q.count) - 1;
-    const int begin = sight.begin(first_row);
-    const int end = max(begin, sight.end(last_row));
+    const Tile512 tile{shared + Layout512::kDraft};
+    const auto put = [&](Tile512::Field field, int value) { store_shared(tile.address + 4 * field, value); };
+    {
+      const Place place = place_of(index);
+      put(Tile512::kBatch, place.batch);
+      put(Tile512::kHead, place.head);
+      put(Tile512::kFirstRow, place.row_tile);
+    }
+    const int batch = tile.get(Tile512::kBatch);
+    {
+      const TokenRange q = token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, batch);
+      put(Tile512::kFirstToken, q.first);
+      put(Tile512::kTokens, q.count);
+    }
+    {
+      const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, batch);
+      put(Tile512::kKeyOrigin, k.first);
+      put(Tile512::kStopKey, k.count);
+    }
+    {
+      const int keys = tile.get(Tile512::kStopKey);
+      put(Tile512::kPosition0, r.q_positions != nullptr ? r.q_positions[batch] : keys - tile.get(Tile512::kTokens));
+      const RaggedSight sight = sight_of(r, tile.get(Tile512::kPosition0), keys);
+      put(Tile512::kBeginBase, sight.begin_base);
+      put(Tile512::kEndBase, sight.end_base);
+      put(Tile512::kSightLastKey, sight.last_key);
+    }
+    const int tokens = tile.get(Tile512::kTokens);
+    const int first_row = ((tokens + kTileRows - 1) / kTileRows - 1 - tile.get(Tile512::kFirstRow)) * kTileRows;
     const int first_own = first_row + group * Layout512::kBlockM;
-    const int last_own = min(first_own + Layout512::kBlockM, q.count) - 1;
-    fields[0] = make_int4(place.batch, place.head, first_own, q.count);
-    fields[1] = make_int4(q.first, position0, begin, end);
-    fields[2] =
-        make_int4(begin / kPairKeys, begin < end ? (end - 1) / kPairKeys + 1 : begin / kPairKeys,
-                  (sight.begin(last_own) + kPairKeys - 1) / kPairKeys, max(0, sight.end(first_own)) / kPairKeys);
-    fields[3] = make_int4(sight.begin_base, sight.end_base, sight.last_key, k.first);
+    put(Tile512::kFirstRow, first_own);
+    const int begin = tile.sight(r).begin(first_row);
+    const int end = max(begin, tile.sight(r).end(min(first_row + kTileRows, tokens) - 1));
+    put(Tile512::kFirstKey, begin);
+    put(Tile512::kStopKey, end);
+    put(Tile512::kFirstPair, begin / kPairKeys);
+    put(Tile512::kEndPair, begin < end ? (end - 1) / kPairKeys + 1 : begin / kPairKeys);
+    const int last_own = min(first_own + Layout512::kBlockM, tokens) - 1;
+    put(Tile512::kOpenFirst, (tile.sight(r).begin(last_own) + kPairKeys - 1) / kPairKeys);
+    put(Tile512::kOpenEnd, max(0, tile.sight(r).end(first_own)) / kPairKeys);
+  }
+  // Blocks first .. last - 1.
+  __device__ __forceinline__ void tell(uint32_t round, int first, int last) const {
+#pragma unroll 1
+    for (int block = first; block < last; ++block) {
+      const uint32_t slot = round % Layout512::kTileSlots;
+      const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, static_cast<uint32_t>(block));
+      asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(full),
+                   "r"(Layout512::kTileBytes)
+                   : "memory");
+      const uint32_t to =
+          in_block(shared + Layout512::kTiles + Layout512::kTileBytes * slot, static_cast<uint32_t>(block));
+#pragma unroll 1
+      for (int at = 0; at < Layout512::kTileBytes; at += 16) {
+        send(to + at, full, load_piece(shared + Layout512::kDraft + at));
+      }
+    }
   }
 
+  __device__ __forceinline__ int tiles_of_all() const {
+    const int32_t* const prefix = args.ragged.tile_prefix;
+    return prefix != nullptr ? prefix[args.batch] * args.heads_q : args.total_tiles;
+  }
   __device__ __forceinline__ void run() const {
-    const int clusters = static_cast<int>(gridDim.x) / (2 * kGroups);
-    const int total =
-        args.ragged.tile_prefix != nullptr ? args.ragged.tile_prefix[args.batch] * args.heads_q : args.total_tiles;
-    for (uint32_t round = 0;; ++round) {
-      const uint32_t slot = round % Layout512::kTileSlots;
-      barrier_wait(shared + Layout512::kTileEmpty + 8 * slot, round / Layout512::kTileSlots % 2 ^ 1U);
-      const int index = atomicAdd(args.tile_counter, 1);
-      if (index == total + clusters - 1) {
-        *args.tile_counter = 0;  // the last number that anybody draws
-      }
 #pragma unroll 1
-      for (uint32_t block = 0; block < 2 * kGroups; ++block) {
-        int4 fields[4] = {make_int4(-1, 0, 0, 0), {}, {}, {}};
-        if (index < total) {
-          describe(index, static_cast<int>(block / 2), fields);
+    for (uint32_t round = 0;; ++round) {
+      barrier_wait(shared + Layout512::kTileEmpty + 8 * (round % Layout512::kTileSlots),
+                   round / Layout512::kTileSlots % 2 ^ 1U);
+      const int index = atomicAdd(args.tile_counter, 1);
+      if (index >= tiles_of_all()) {
+        if (index == tiles_of_all() + static_cast<int>(gridDim.x) / (2 * kGroups) - 1) {
+          *args.tile_counter = 0;  // the last number that anybody draws
         }
-        const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, block);
-        asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(full),
-                     "r"(Layout512::kTileBytes)
-                     : "memory");
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          send(in_block(shared + Layout512::kTiles + Layout512::kTileBytes * slot + 16 * i, block), full,
-               make_uint4(static_cast<uint32_t>(fields[i].x), static_cast<uint32_t>(fields[i].y),
-                          static_cast<uint32_t>(fields[i].z), static_cast<uint32_t>(fields[i].w)));
-        }
-      }
-      if (index >= total) {
+        store_shared(shared + Layout512::kDraft + 4 * Tile512::kBatch, -1);
+        tell(round, 0, 2 * kGroups);
         return;
+      }
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        describe(index, group);
+        tell(round, 2 * group, 2 * group + 2);
       }
     }
   }
