@@ -34,9 +34,8 @@ sm90::PrefillProblem problem_of(const tessera_fmha_params& p) {
   return sm90_prefill_problem(p, is_ragged(p));
 }
 
-// Two groups of blocks share K and V where there are rows for both.
 const sm90::Prefill512Entry& entry_of(const tessera_fmha_params& p) {
-  return sm90::find_prefill_512(p.dtype == TESSERA_BF16, p.seqlen_q > sm90::Layout512::kBlockM ? 2 : 1);
+  return sm90::find_prefill_512(p.dtype == TESSERA_BF16);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Registry row of the sm90 prefill kernel of head dim 512. Compiled with TESSERA_CUDA only.
 #pragma once
 
+#include "kernels/sm90/fmha_prefill_512/explain.h"
 #include "registry/cuda_device.h"
 #include "registry/registry.h"
 
@@ -29,7 +30,8 @@ inline constexpr KernelRow kSm90Prefill512 = {
                             kFeatureChunkRange | kFeatureWideOutput},
     .fmha = {.workspace_bytes = sm90_prefill_512_workspace_bytes,
              .run = run_sm90_prefill_512,
-             .limit = sm90_prefill_512_limit},
+             .limit = sm90_prefill_512_limit,
+             .explain = sm90::explain_prefill_512},
     .merge = {nullptr},
 };
 

@@ -14,7 +14,7 @@
 namespace tessera::sm90 {
 namespace {
 
-class Prefill512Bytes : public testing::TestWithParam<std::tuple<bool, bool, int>> {
+class Prefill512Bytes : public testing::TestWithParam<std::tuple<bool, bool>> {
  protected:
   void SetUp() override {
     int devices = 0;
@@ -25,12 +25,12 @@ class Prefill512Bytes : public testing::TestWithParam<std::tuple<bool, bool, int
 
   void check(const std::vector<Case>& cases, int blocks = multiprocessors(), const Finish& finish = {},
              int64_t dims_qk = 512, int64_t dims_v = 512) {
-    const auto [bf16, causal, groups] = GetParam();
+    const auto [bf16, causal] = GetParam();
     for (const Case& c : cases) {
       if (HasFatalFailure()) {
         return;
       }
-      const Prefill512Entry& entry = find_prefill_512(bf16, groups);
+      const Prefill512Entry& entry = find_prefill_512(bf16);
       expect_oracle_bytes(
           c, {dims_qk, dims_v, bf16, causal, false}, finish,
           [&](const PrefillProblem& problem) { return prefill_512_scratch_bytes(problem, blocks); },
@@ -88,12 +88,10 @@ TEST_P(Prefill512Bytes, AnyNumberOfClusters) {
   }
 }
 
-std::string name_of(const testing::TestParamInfo<std::tuple<bool, bool, int>>& info) {
-  return fmt::format("{}_{}_{}", std::get<0>(info.param) ? "bf16" : "f16", std::get<1>(info.param) ? "causal" : "full",
-                     std::get<2>(info.param));
+std::string name_of(const testing::TestParamInfo<std::tuple<bool, bool>>& info) {
+  return fmt::format("{}_{}", std::get<0>(info.param) ? "bf16" : "f16", std::get<1>(info.param) ? "causal" : "full");
 }
-INSTANTIATE_TEST_SUITE_P(Kernels, Prefill512Bytes,
-                         testing::Combine(testing::Bool(), testing::Bool(), testing::Values(1, 2)), name_of);
+INSTANTIATE_TEST_SUITE_P(Kernels, Prefill512Bytes, testing::Combine(testing::Bool(), testing::Bool()), name_of);
 
 }  // namespace
 }  // namespace tessera::sm90

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/sm90/tma_panels_map.h"
+
 namespace tessera::sm90 {
 namespace {
 

@@ -23,11 +23,6 @@ struct TensorView {
 Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
                                    int box_dims = 64);
 
-// The map whose boxes are `box_panels` panels of (box_tokens, 64 dims), one after another; dimensions are (dim, token,
-// panel, head, batch). For tensors of whole panels; those behind the last one are zeros.
-Result<CUtensorMap> make_panels_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
-                                    int box_panels);
-
 // Maps whose boxes end, or begin, with any row, whatever lies behind or before it in memory: rows that have to be
 // zeros, or are not to be written, are put out of bounds. Dimensions are (dim, row, sum, head, batch), the second one
 // has `box_tokens` rows, and the box of 64 dims at (row, sum) holds token

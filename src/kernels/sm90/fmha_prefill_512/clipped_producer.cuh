@@ -6,12 +6,7 @@
 
 namespace tessera::sm90 {
 
-template <int kGroups>
-struct ClippedProducer512 : Producer512<kGroups> {
-  using Base = Producer512<kGroups>;
-  using Base::args, Base::group, Base::rank, Base::shared;
-  using Base::kSharedKeys, Base::kSharedPanels;
-  using typename Base::Layout;
+struct ClippedProducer512 : Producer512 {
   static constexpr int kLeastKeys = 8;  // of a box
   static constexpr int kBoxesOfPair = Layout::kPairKeys / kLeastKeys;
 
@@ -24,8 +19,9 @@ struct ClippedProducer512 : Producer512<kGroups> {
       return r.cu_seqlens_k != nullptr ? 0 : tile.get(Tile512::kBatch);
     }
     const int key = pair * Layout::kPairKeys + lane() * kLeastKeys;
-    if (lane() >= kBoxesOfPair || key + kLeastKeys <= tile.get(Tile512::kFirstKey) ||
-        key >= tile.get(Tile512::kStopKey)) {
+    const int box = key >> r.box_shift << r.box_shift;  // its page has to be there if any of its keys is seen
+    if (lane() >= kBoxesOfPair || box + (1 << r.box_shift) <= tile.get(Tile512::kFirstKey) ||
+        box >= tile.get(Tile512::kStopKey)) {
       return 0;
     }
     const int entry = r.page_table[tile.get(Tile512::kBatch) * r.page_table_stride + key / r.page_size];
@@ -79,16 +75,12 @@ struct ClippedProducer512 : Producer512<kGroups> {
     const CUtensorMap* const map =
         kKeys ? (box.begin ? &r.k_begin_map : &args.k_map) : (box.begin ? &r.v_begin_map : &args.v_map);
     const int head = tile.get(Tile512::kHead) / args.group;
-    if constexpr (kGroups == 1) {
-      load_clipped_box(to, map, full, dim, box.row, box.sum, head, max(entry, 0));
-    } else {
-      load_clipped_box_for(to, map, full, dim, box.row, box.sum, head, max(entry, 0), Base::all_groups());
-    }
+    load_clipped_box(to, map, full, dim, box.row, box.sum, head, max(entry, 0));
   }
   __device__ __forceinline__ int box_keys(int most) const {
     return min(most, 1 << args.ragged.box_shift);
   }
-  // Lanes have the boxes of the own granule, or of the group's part of it.
+  // Lanes have the boxes of the own granule.
   __device__ __forceinline__ void fetch_keys(const Tile512& tile, uint32_t turn, int pair, int entry) const {
     constexpr int kOwn = Layout::kGranule / kLeastKeys;
     const uint32_t absent = __ballot_sync(kAllLanes, entry < 0) >> (rank() * kOwn) & 0xffU;
@@ -96,21 +88,20 @@ struct ClippedProducer512 : Producer512<kGroups> {
       store_shared(shared + Layout::kAbsent + 4 * ((turn + 1) / 2 % Layout::kAbsentWords), static_cast<int>(absent));
     }
     const int within = lane() * kLeastKeys - rank() * Layout::kGranule;  // of the lane's keys in the granule
-    const bool mine =
-        within >= group() * kSharedKeys && within < (group() + 1) * kSharedKeys && within % box_keys(kSharedKeys) == 0;
+    const bool mine = within >= 0 && within < Layout::kGranule && within % box_keys(Layout::kGranule) == 0;
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
       if (mine) {
         load<true>(tile, shared + Layout::kRing + slice * Layout::kSliceBytes + within * kPanelRowBytes, full, entry,
-                   pair * Layout::kPairKeys + lane() * kLeastKeys, box_keys(kSharedKeys), slice * kPanelColumns);
+                   pair * Layout::kPairKeys + lane() * kLeastKeys, box_keys(Layout::kGranule), slice * kPanelColumns);
       }
     }
   }
   // Lanes have the panels of the 16 keys of a slice, or of both its halves.
   __device__ __forceinline__ void fetch_values(const Tile512& tile, uint32_t turn, int pair, int entry) const {
-    const int panel = group() * kSharedPanels + lane() % kSharedPanels;
-    const int within = lane() / kSharedPanels * box_keys(Layout::kSliceKeys);  // of the lane's keys in the slice
+    const int panel = lane() % Layout::kSlicePanels;
+    const int within = lane() / Layout::kSlicePanels * box_keys(Layout::kSliceKeys);  // of the lane's keys in the slice
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const int own =

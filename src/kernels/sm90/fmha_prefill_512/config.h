@@ -17,21 +17,18 @@
 
 namespace tessera::sm90 {
 
-// `groups` of two blocks each have 128 rows of their own and share what is fetched of K and V.
-template <bool kBf16Value, int kGroupsValue>
+template <bool kBf16Value>
 struct Prefill512 {
   static constexpr bool kBf16 = kBf16Value;  // else fp16
-  static constexpr int kGroups = kGroupsValue;
-  static_assert(kGroups == 1 || kGroups == 2, "groups: allowed 1, 2");
 };
 
 // Shared memory of a block in bytes from its 1024-byte aligned base.
 struct Layout512 {
-  static constexpr int kDims = 512;                   // of Q and K
-  static constexpr int kColumns = kDims / 2;          // of V and O, per block
-  static constexpr int kConsumers = 2;                // warpgroups of 64 rows
-  static constexpr int kRows = 64;                    // per consumer
-  static constexpr int kBlockM = kConsumers * kRows;  // of a group
+  static constexpr int kDims = 512;           // of Q and K
+  static constexpr int kColumns = kDims / 2;  // of V and O, per block
+  static constexpr int kConsumers = 2;        // warpgroups of 64 rows
+  static constexpr int kRows = 64;            // per consumer
+  static constexpr int kBlockM = kConsumers * kRows;
   static constexpr int kGranule = 64;
   static constexpr int kPairKeys = 2 * kGranule;
   static constexpr int kChunkPairs = kChunkKeys / kPairKeys;
@@ -101,7 +98,12 @@ struct Arguments512 {
   bool clipped;  // maps are those of make_clipped_map()
   int dims_qk, dims_v;
   int seqlen_q, seqlen_k;
-  int heads_q, group;  // group = heads_q / heads_kv
+  int group;  // query heads of a K/V head
+  // So many heads have their rows in one tile: all of a group where queries are few, or 1. Then consumers fetch Q.
+  int packed;
+  int tile_heads;  // heads_q / packed
+  const void* q;
+  int64_t q_stride_batch, q_stride_token, q_stride_head;
   int batch;
   int query_tiles;    // per head
   int section_heads;  // (sequence, head) pairs whose tiles go together, the longest first

@@ -21,7 +21,8 @@ class Consumer512 {
   static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
   static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
-  static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
+  static constexpr int kSendSlice = kRank == 0 ? 5 : 7;     // of S: the other block has room for weights by then
+  static constexpr int kHeld = 2;                           // slices before it that are not waited for
   static constexpr int kPending = 2;                        // slices whose products may be under way
   static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kCleanBarrier = 3;              // of both warpgroups
@@ -55,14 +56,18 @@ class Consumer512 {
       }
       const int first = uniform(tile().get(Tile512::kFirstPair));
       end_ = uniform(tile().get(Tile512::kEndPair));
-      barrier_wait(base() + Layout::kQFull + 8 * w_, round_ % 2);
+      if (args_.packed == 1) {
+        barrier_wait(base() + Layout::kQFull + 8 * w_, round_ % 2);
+      } else {
+        fetch_queries();
+      }
       if (first < end_) {
         attend(f, chain, first);
         chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, (end_ - 1) / Layout::kChunkPairs), tile());
       } else {
         chain.store_nothing(tile());
         named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
-        release(base() + Layout::kQEmpty + 8 * w_);
+        give_query_back();
       }
       named_barrier_sync(kOwnBarrier + w_, 128);  // all have read what the tile is
       if (thread() == 0) {
@@ -91,11 +96,8 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t maxima_full() const {
     return base() + Layout::kMaximaFull + 8 * w_;
   }
-  __device__ __forceinline__ uint32_t peer_rank() const {
-    return Tag::kGroups == 1 ? 1 - kRank : cluster_rank() ^ 1U;  // asked for anew, so that it takes no register
-  }
-  __device__ __forceinline__ uint32_t peer(uint32_t address) const {
-    return in_block(address, peer_rank());
+  __device__ __forceinline__ static uint32_t peer(uint32_t address) {
+    return in_block(address, 1 - kRank);
   }
 
   // A lane of every warp speaks for it.
@@ -108,13 +110,8 @@ class Consumer512 {
   __device__ __forceinline__ void wait_slice(int slice, uint32_t parity) const {
     barrier_wait(base() + Layout::kFull + 8 * slice, parity);
   }
-  // To every block that shares the slices.
   __device__ __forceinline__ void release_slice(int slice) const {
-    if constexpr (Tag::kGroups == 1) {
-      release(base() + Layout::kEmpty + 8 * slice);
-    } else if (thread() % 32 < Tag::kGroups) {
-      arrive_in_block(base() + Layout::kEmpty + 8 * slice, static_cast<uint32_t>(thread() % 32 * 2 + kRank));
-    }
+    release(base() + Layout::kEmpty + 8 * slice);
   }
 
   // ---------------------------------------------------------------- matrix work
@@ -182,8 +179,9 @@ class Consumer512 {
     const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      const int begin = sight.begin(row + 8 * h) - first_key;
-      const int end = sight.end(row + 8 * h) - first_key;
+      const int token = (row + 8 * h) / args_.packed;
+      const int begin = sight.begin(token) - first_key;
+      const int end = sight.end(token) - first_key;
 #pragma unroll
       for (int i = 0; i < kScores / 2; ++i) {
         const int key = i / 2 * 8 + i % 2;
@@ -343,8 +341,37 @@ class Consumer512 {
   // S of the tile's last pair is complete: Q of the next tile may come.
   __device__ __forceinline__ void release_query(int pair) const {
     if (pair + 1 == end_) {
+      give_query_back();
+    }
+  }
+  __device__ __forceinline__ void give_query_back() const {
+    if (args_.packed == 1) {
       release(base() + Layout::kQEmpty + 8 * w_);
     }
+  }
+  // Q of packed heads, whose rows no box of the copy engine holds. Nothing is under way.
+  __device__ __forceinline__ void fetch_queries() const {
+    constexpr int kPieces = Layout::kDims / 8;          // of 16 bytes, per row
+    const int4 place = tile().vector(Tile512::kBatch);  // batch, head, first row, rows
+    const auto* const q = static_cast<const uint16_t*>(args_.q) +
+                          (args_.ragged.cu_seqlens_q != nullptr ? 0 : place.x) * args_.q_stride_batch;
+    const int first_row = place.z + w_ * Layout::kRows;
+#pragma unroll 8
+    for (int i = 0; i < Layout::kRows * kPieces / 128; ++i) {
+      const int row = (i * 128 + thread()) / kPieces;
+      const int dim = thread() % kPieces * 8;
+      uint4 piece{};
+      if (first_row + row < place.w && dim < args_.dims_qk) {
+        const int token = (first_row + row) / args_.packed;
+        const int head = place.y + (first_row + row) - token * args_.packed;
+        piece = __ldg(reinterpret_cast<const uint4*>(
+            q + (int64_t{tile().get(Tile512::kFirstToken)} + token) * args_.q_stride_token +
+            head * args_.q_stride_head + dim));
+      }
+      store_piece(base() + Layout::kQ + w_ * Layout::kQBytes + swizzled_offset(Layout::kRows, row, dim), piece);
+    }
+    fence_async_proxy();
+    named_barrier_sync(kOwnBarrier + w_, 128);
   }
   __device__ __forceinline__ typename Chain512<Tag>::Closed closed_rows(float2 m, int chunk) const {
     typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs};
@@ -358,7 +385,7 @@ class Consumer512 {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
     if (thread() % 32 == 0) {
-      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, peer_rank());
+      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
     }
   }
 
@@ -399,16 +426,22 @@ class Consumer512 {
 
   // R1 of a pair. `first`: nothing is under way before it, and nothing has to be sent.
   __device__ __forceinline__ void score(Fragments& f, bool first) {
+    int released = 0;
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
       wait_slice(slice, first ? 0 : 1);
       issue_scores(f, slice);
-      if (slice >= kPending) {
-        wgmma_wait<kPending>();
-        release_slice(slice - kPending);
-      }
       if (slice == kSendSlice && !first) {
         send_weights(f, count_);
+      }
+      // Nothing is issued while weights are sent: more products are under way then.
+      const bool held = !first && slice < kSendSlice && slice + kHeld >= kSendSlice;
+      if (slice >= kPending && !held) {
+        wgmma_wait<kPending>();
+#pragma unroll
+        for (; released <= slice - kPending; ++released) {
+          release_slice(released);
+        }
       }
     }
   }
@@ -436,23 +469,34 @@ class Consumer512 {
     }
   }
 
+  __device__ __forceinline__ void wait_weights() const {
+    barrier_wait(weights_full(), count_ % 2);
+    fence_async_proxy();
+  }
+
   // P V of pair i; the softmax of the next pair, whose S is under way, beside it.
   __device__ __forceinline__ void multiply(Fragments& f, int i, bool next, bool fresh) {
     const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
-    barrier_wait(weights_full(), count_ % 2);
-    add_pair_sums(fresh);
-    fence_async_proxy();
-    float mu[kRowsPerThread];
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
-    if (!next || moved_ != 0 || is_masked(i + 1, count_ + 1)) {
+    const bool apart = !next || moved_ != 0 || is_masked(i + 1, count_ + 1);
+    if (kRank == 1 || apart) {
+      wait_weights();
+    }
+    if (apart) {
+      add_pair_sums(fresh);
       multiply_apart(f, i, next, fresh, fresh_next);
       return;
     }
+    float mu[kRowsPerThread];
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
       wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
+        if (kRank == 0) {
+          wait_weights();  // the other block's are of the second granule
+        }
+        add_pair_sums(fresh);
         wgmma_wait<kPending>();
         release_slice(kSlices - 2);
         release_slice(kSlices - 1);

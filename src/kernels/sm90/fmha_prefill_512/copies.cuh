@@ -7,31 +7,7 @@
 
 namespace tessera::sm90 {
 
-// Boxes for the same place in several blocks of the cluster, whose bytes count at a barrier at the same place in each
-// (PTX ISA "cp.async.bulk.tensor", multicast); bit r of `blocks` stands for rank r.
-__device__ __forceinline__ void load_box_for(uint32_t destination, const CUtensorMap* map, uint32_t barrier, int dim,
-                                             int token, int head, int batch, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-      "{%3, %4, %5, %6}], [%2], %7;" ::"r"(destination),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(token), "r"(head), "r"(batch), "h"(blocks)
-      : "memory");
-}
-__device__ __forceinline__ void load_clipped_box_for(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
-                                                     int dim, int row, int sum, int head, int batch, uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-      "{%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(destination),
-      "l"(reinterpret_cast<uint64_t>(map)), "r"(barrier), "r"(dim), "r"(row), "r"(sum), "r"(head), "r"(batch),
-      "h"(blocks)
-      : "memory");
-}
-__device__ __forceinline__ void load_panels_box_for(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
-                                                    int token, int panel, int head, int batch, uint16_t blocks) {
-  load_clipped_box_for(destination, map, barrier, 0, token, panel, head, batch, blocks);
-}
-
-// The same box into the L2 cache only.
+// The box of load_box() into the L2 cache only.
 __device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int dim, int token, int head, int batch) {
   asm volatile(
       "cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(reinterpret_cast<uint64_t>(map)),
@@ -39,7 +15,7 @@ __device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int dim, in
       : "memory");
 }
 
-// The same for the maps of make_panels_map(): (dim 0, token, panel, head, batch).
+// As load_box() for the maps of make_panels_map(): (dim 0, token, panel, head, batch).
 __device__ __forceinline__ void load_panels_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
                                                 int token, int panel, int head, int batch) {
   asm volatile(

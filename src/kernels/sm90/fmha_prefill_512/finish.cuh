@@ -93,7 +93,7 @@ class Chain512 {
       end.rescale[h] = 1.0F;
       float sum = closed.l[h];
       if (args_.sinks != nullptr) {
-        const float sink = __fmul_rn(args_.sinks[rows.head], kLog2E);
+        const float sink = __fmul_rn(args_.sinks[rows.stored(h) ? head_of(rows, h) : rows.head], kLog2E);
         end.none[h] = empty || sink == -minus_infinity();
         if (!end.none[h] && sink != minus_infinity()) {
           const float highest = fmaxf(closed.m[h], ceilf(sink));
@@ -119,10 +119,11 @@ class Chain512 {
         store_scalars(minus_infinity(), 0.0F, true, rows, h);
       }
     }
+    const int64_t at[kRowsPerThread] = {output_at(rows, 0), output_at(rows, 1)};
     const float zeros[kBatch][4] = {};
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
-      store(zeros, rows, step);
+      store(zeros, rows, at, step);
     }
   }
 
@@ -141,11 +142,17 @@ class Chain512 {
   // The first of a thread's two rows; the other is 8 further.
   struct RowPlace {
     int batch, head;
-    int row, tokens;  // of the sequence
+    int row, rows;  // of the sequence
     int first_token;
 
-    __device__ __forceinline__ bool stored(int h) const { return row + 8 * h < tokens; }
+    __device__ __forceinline__ bool stored(int h) const { return row + 8 * h < rows; }
   };
+  __device__ __forceinline__ int64_t token_of(const RowPlace& rows, int h) const {
+    return int64_t{rows.first_token} + (rows.row + 8 * h) / args_.packed;
+  }
+  __device__ __forceinline__ int head_of(const RowPlace& rows, int h) const {
+    return rows.head + (rows.row + 8 * h) % args_.packed;
+  }
   __device__ __forceinline__ RowPlace place_of(const Tile512& tile) const {
     const int t = thread_index() % 128;
     const int4 where = tile.vector(Tile512::kBatch);
@@ -157,8 +164,8 @@ class Chain512 {
     return args_.ragged.cu_seqlens_q != nullptr ? 0 : rows.batch;
   }
   __device__ __forceinline__ int64_t output_at(const RowPlace& rows, int h) const {
-    return batch_of(rows) * args_.o_stride_batch +
-           (int64_t{rows.first_token} + rows.row + 8 * h) * args_.o_stride_token + rows.head * args_.o_stride_head;
+    return batch_of(rows) * args_.o_stride_batch + token_of(rows, h) * args_.o_stride_token +
+           head_of(rows, h) * args_.o_stride_head;
   }
 
   __device__ __forceinline__ static float4 piece(const float (&o)[kOutputs], int i) {
@@ -183,6 +190,7 @@ class Chain512 {
   template <bool kSuperchunks, int kAhead>
   __device__ __forceinline__ void finish_outputs(const float (&o)[kOutputs], const TileEnd& end, bool any,
                                                  const RowPlace& rows) const {
+    const int64_t at[kRowsPerThread] = {output_at(rows, 0), output_at(rows, 1)};
     Batch ahead[kAhead];
     fetch_first(any, place(args_.chains), ahead);
 #pragma unroll
@@ -202,7 +210,7 @@ class Chain512 {
           x[i][j] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(all[j], end.rescale[h]), end.inverse[h]);
         }
       }
-      store(x, rows, step);
+      store(x, rows, at, step);
     }
   }
 
@@ -266,10 +274,10 @@ class Chain512 {
     if (thread_index() % 4 != 0 || rank_ != 0) {
       return;
     }
-    const int64_t token = int64_t{rows.first_token} + rows.row + 8 * h;
     const auto put = [&](const tessera_row_scalars& to, float value) {
       if (to.data != nullptr) {
-        to.data[batch_of(rows) * to.stride_batch + token * to.stride_token + rows.head * to.stride_head] = value;
+        to.data[batch_of(rows) * to.stride_batch + token_of(rows, h) * to.stride_token +
+                head_of(rows, h) * to.stride_head] = value;
       }
     };
     const float m_log2 = empty ? m : __fsub_rn(m, args_.bias);
@@ -279,13 +287,14 @@ class Chain512 {
   }
 
   // Both rows of a batch.
-  __device__ __forceinline__ void store(const float (&x)[kBatch][4], const RowPlace& rows, int step) const {
+  __device__ __forceinline__ void store(const float (&x)[kBatch][4], const RowPlace& rows,
+                                        const int64_t (&at)[kRowsPerThread], int step) const {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       if (args_.wide_output) {
-        store_wide(x, h, output_at(rows, h), step * kBatch, rows.stored(h));
+        store_wide(x, h, at[h], step * kBatch, rows.stored(h));
       } else {
-        store_narrow(x, h, output_at(rows, h), step * kBatch, rows.stored(h));
+        store_narrow(x, h, at[h], step * kBatch, rows.stored(h));
       }
     }
   }

@@ -2,6 +2,6 @@
 
 namespace tessera::sm90 {
 
-template cudaError_t launch_prefill_512<Prefill512<true, 1>>(const Arguments512&, int, cudaStream_t);
+template cudaError_t launch_prefill_512<Prefill512<true>>(const Arguments512&, int, cudaStream_t);
 
 }  // namespace tessera::sm90

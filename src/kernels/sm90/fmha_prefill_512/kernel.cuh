@@ -9,12 +9,11 @@
 
 namespace tessera::sm90 {
 
-template <int kGroups>
 __device__ __forceinline__ void init_barriers_512(uint32_t shared) {
   using Layout = Layout512;
   for (int slice = 0; slice < Layout::kSlices; ++slice) {
     barrier_init(shared + Layout::kFull + 8 * slice, 1);
-    barrier_init(shared + Layout::kEmpty + 8 * slice, 4 * Layout::kConsumers * kGroups);  // warps
+    barrier_init(shared + Layout::kEmpty + 8 * slice, 4 * Layout::kConsumers);  // warps
   }
   for (int w = 0; w < Layout::kConsumers; ++w) {
     barrier_init(shared + Layout::kQFull + 8 * w, 1);
@@ -25,14 +24,14 @@ __device__ __forceinline__ void init_barriers_512(uint32_t shared) {
   }
   for (int slot = 0; slot < Layout::kTileSlots; ++slot) {
     barrier_init(shared + Layout::kTileFull + 8 * slot, 1);
-    barrier_init(shared + Layout::kTileEmpty + 8 * slot, 2 * kGroups * kTileReaders);
+    barrier_init(shared + Layout::kTileEmpty + 8 * slot, kTileReaders);
   }
   barrier_init_fence();
 }
 
-// Grid: clusters of two or four blocks, each walking over query tiles.
+// Grid: clusters of two blocks, each walking over query tiles.
 template <class Tag>
-__global__ void __cluster_dims__(2 * Tag::kGroups, 1, 1) __launch_bounds__(Layout512::kThreads, 1)
+__global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Layout512::kThreads, 1)
     fmha_prefill_512_sm90(const __grid_constant__ Arguments512 args) {
   using Layout = Layout512;
   extern __shared__ __align__(1024) uint8_t shared_512[];
@@ -43,7 +42,7 @@ __global__ void __cluster_dims__(2 * Tag::kGroups, 1, 1) __launch_bounds__(Layou
     prefetch_map(&args.q_map);
     prefetch_map(&args.k_map);
     prefetch_map(&args.v_map);
-    init_barriers_512<Tag::kGroups>(shared);
+    init_barriers_512(shared);
   }
   __syncthreads();
   cluster_arrive();
@@ -52,21 +51,21 @@ __global__ void __cluster_dims__(2 * Tag::kGroups, 1, 1) __launch_bounds__(Layou
     give_registers<Layout::kProducerRegisters>();
     const int warp = uniform(static_cast<int>(threadIdx.x) / 32);
     if (warp == 0 && args.clipped) {
-      ClippedProducer512<Tag::kGroups>{{args, shared}}.produce();
+      ClippedProducer512{{args, shared}}.produce();
     } else if (threadIdx.x % 32 == 0) {
-      const Producer512<Tag::kGroups> producer{args, shared};
+      const Producer512 producer{args, shared};
       if (warp == 0) {
         producer.produce();
       } else if (warp <= Layout::kConsumers) {
         producer.produce_queries(warp - 1);
       } else if (rank == 0) {
-        TileGiver<Tag::kGroups>{args, shared}.run();
+        TileGiver{args, shared}.run();
       }
     }
     __syncwarp();
   } else {
     take_registers<Layout::kConsumerRegisters>();
-    if (rank % 2 == 0) {
+    if (rank == 0) {
       Consumer512<Tag, 0>(args, shared, warpgroup - 1).run();
     } else {
       Consumer512<Tag, 1>(args, shared, warpgroup - 1).run();
@@ -85,8 +84,7 @@ cudaError_t launch_prefill_512(const Arguments512& arguments, int clusters, cuda
     return error;
   }
   fmha_prefill_512_sm90<Tag>
-      <<<static_cast<unsigned>(2 * Tag::kGroups * clusters), Layout512::kThreads, Layout512::kBytes, stream>>>(
-          arguments);
+      <<<static_cast<unsigned>(2 * clusters), Layout512::kThreads, Layout512::kBytes, stream>>>(arguments);
   return cudaGetLastError();
 }
 

@@ -11,17 +11,16 @@
 
 #include "kernels/sm90/fmha_prefill/ragged.h"
 #include "kernels/sm90/fmha_prefill/ragged_prepare.h"
+#include "kernels/sm90/tma_panels_map.h"
 
 namespace tessera::sm90 {
 namespace {
 
 using Layout = Layout512;
 
-constexpr std::array<Prefill512Entry, 4> kEntries = {{
-    {"sm90_prefill_512_bf16", true, 1, &launch_prefill_512<Prefill512<true, 1>>},
-    {"sm90_prefill_512_bf16_4", true, 2, &launch_prefill_512<Prefill512<true, 2>>},
-    {"sm90_prefill_512_f16", false, 1, &launch_prefill_512<Prefill512<false, 1>>},
-    {"sm90_prefill_512_f16_4", false, 2, &launch_prefill_512<Prefill512<false, 2>>},
+constexpr std::array<Prefill512Entry, 2> kEntries = {{
+    {"sm90_prefill_512_bf16", true, &launch_prefill_512<Prefill512<true>>},
+    {"sm90_prefill_512_f16", false, &launch_prefill_512<Prefill512<false>>},
 }};
 
 constexpr size_t kAccumulatorsAt = 128;  // behind the counter, on a line of the L2 cache of its own
@@ -131,13 +130,11 @@ Status make_maps(const Prefill512Entry& entry, const PrefillProblem& problem, Ar
   k.tokens = std::max<int64_t>(k.tokens, 1);
   v.tokens = k.tokens;
   a.whole_slices = v.dims % kPanelColumns == 0;
-  for (const Map& m :
-       {Map{"q", problem.q, Layout::kRows, a.q_map}, Map{"k", k, Layout::kGranule / entry.groups, a.k_map},
-        Map{"v", v, Layout::kSliceKeys, a.v_map}}) {
-    Result<CUtensorMap> map =
-        &m.map == &a.v_map && a.whole_slices
-            ? make_panels_map(m.name, m.tensor, entry.bf16, m.box_tokens, Layout::kSlicePanels / entry.groups)
-            : make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
+  for (const Map& m : {Map{"q", problem.q, Layout::kRows, a.q_map}, Map{"k", k, Layout::kGranule, a.k_map},
+                       Map{"v", v, Layout::kSliceKeys, a.v_map}}) {
+    Result<CUtensorMap> map = &m.map == &a.v_map && a.whole_slices
+                                  ? make_panels_map(m.name, m.tensor, entry.bf16, m.box_tokens, Layout::kSlicePanels)
+                                  : make_panel_map(m.name, m.tensor, entry.bf16, m.box_tokens);
     if (!map.ok()) {
       return map.status();
     }
@@ -170,7 +167,7 @@ Status make_clipped_maps(const Prefill512Entry& entry, const PrefillProblem& pro
   };
   const TensorView k = some(problem.k);
   const TensorView v = some(problem.v);
-  const int k_box = static_cast<int>(std::min<int64_t>(box, Layout::kGranule / entry.groups));
+  const int k_box = static_cast<int>(std::min<int64_t>(box, Layout::kGranule));
   const int v_box = static_cast<int>(std::min<int64_t>(box, Layout::kSliceKeys));
   for (const auto& [m, clip] :
        {std::pair{Map{"q", problem.q, Layout::kRows, a.q_map}, Clip::kEnd},
@@ -189,8 +186,8 @@ Status make_clipped_maps(const Prefill512Entry& entry, const PrefillProblem& pro
 
 }  // namespace
 
-const Prefill512Entry& find_prefill_512(bool bf16, int groups) {
-  return kEntries[(bf16 ? 0 : 2) + (groups == 1 ? 0 : 1)];
+const Prefill512Entry& find_prefill_512(bool bf16) {
+  return kEntries[bf16 ? 0 : 1];
 }
 
 size_t prefill_512_scratch_bytes(const PrefillProblem& problem, int multiprocessors) {
@@ -226,16 +223,21 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
   a.dims_v = static_cast<int>(problem.v.dims);
   a.seqlen_q = static_cast<int>(e.seqlen_q);
   a.seqlen_k = static_cast<int>(e.seqlen_k);
-  a.heads_q = static_cast<int>(problem.q.heads);
   a.group = static_cast<int>(problem.q.heads / problem.k.heads);
   a.batch = static_cast<int>(e.batch);
-  a.query_tiles = static_cast<int>(ceil_div(e.seqlen_q, Layout::kBlockM * entry.groups));
+  a.packed = prefill_512_packs(e.seqlen_q, a.group) ? a.group : 1;
+  a.tile_heads = static_cast<int>(problem.q.heads / a.packed);
+  a.q = problem.q.data;
+  a.q_stride_batch = problem.q.stride_batch;
+  a.q_stride_token = problem.q.stride_token;
+  a.q_stride_head = problem.q.stride_head;
+  a.query_tiles = static_cast<int>(ceil_div(e.seqlen_q * a.packed, Layout::kBlockM));
   const bool masked = problem.causal || problem.ragged.window_left >= 0 || problem.ragged.window_right >= 0 ||
                       problem.ragged.compress_ratio != 0;
-  const int64_t pairs = problem.q.heads * e.batch;
+  const int64_t pairs = a.tile_heads * e.batch;
   const int64_t kv_head_bytes = std::max<int64_t>(1, e.seqlen_k * (problem.k.dims + problem.v.dims) * kElementBytes);
-  const int64_t fitting = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group;
-  a.section_heads = static_cast<int>(std::min(pairs, masked ? std::max<int64_t>(fitting, 4) : a.group));
+  const int64_t fitting = std::max<int64_t>(1, kSectionBytes / kv_head_bytes) * a.group / a.packed;
+  a.section_heads = static_cast<int>(std::min(pairs, masked ? std::max<int64_t>(fitting, 4) : a.group / a.packed));
   a.total_tiles = static_cast<int>(pairs * a.query_tiles);
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = entry.bf16 ? 0.0F : 7.0F;
@@ -245,16 +247,16 @@ Status run_prefill_512(const Prefill512Entry& entry, const PrefillProblem& probl
   a.chains = reinterpret_cast<float4*>(bytes + scratch.chains);
   a.superchunks = reinterpret_cast<float4*>(bytes + scratch.superchunks);
   cudaError_t error = cudaSuccess;
-  if (problem.ragged.wanted && tile_prefix_bytes(problem) != 0) {
+  // Packed queries are few: each sequence has as many tiles as the longest may have.
+  if (problem.ragged.wanted && tile_prefix_bytes(problem) != 0 && a.packed == 1) {
     auto* const prefix = reinterpret_cast<int32_t*>(bytes + scratch.prefix);
     a.ragged.tile_prefix = prefix;
-    a.section_heads = std::min(a.section_heads, a.heads_q);
+    a.section_heads = std::min(a.section_heads, a.tile_heads);
     error = launch_ragged_prepare(
-        {a.ragged.cu_seqlens_q, a.ragged.seqlens_q, a.seqlen_q, a.batch, Layout::kBlockM * entry.groups, prefix},
-        stream);
+        {a.ragged.cu_seqlens_q, a.ragged.seqlens_q, a.seqlen_q, a.batch, Layout::kBlockM, prefix}, stream);
   }
   if (error == cudaSuccess) {
-    error = entry.launch(a, std::min(multiprocessors / (2 * entry.groups), a.total_tiles), stream);
+    error = entry.launch(a, std::min(multiprocessors / 2, a.total_tiles), stream);
   }
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("{}: launch failed: {}", entry.name, cudaGetErrorString(error)));

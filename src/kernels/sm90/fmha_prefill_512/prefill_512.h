@@ -15,14 +15,19 @@ namespace tessera::sm90 {
 struct Prefill512Entry {
   const char* name;
   bool bf16;
-  int groups;
   cudaError_t (*launch)(const Arguments512& arguments, int clusters, cudaStream_t stream);
 };
 
 template <class Tag>
 cudaError_t launch_prefill_512(const Arguments512& arguments, int clusters, cudaStream_t stream);
 
-const Prefill512Entry& find_prefill_512(bool bf16, int groups);
+// Whether the query heads of a K/V head have their rows in the same tiles: queries of one head alone would leave a tile
+// with room.
+constexpr bool prefill_512_packs(int64_t seqlen_q, int64_t group) {
+  return group > 1 && seqlen_q < Layout512::kBlockM;
+}
+
+const Prefill512Entry& find_prefill_512(bool bf16);
 
 // Scratch of a launch: the tile counter, and per block and consumer the accumulators of R8: of chunks once the keys
 // exceed one, of superchunks once they exceed one of those. Launches that run at the same time need scratch of their

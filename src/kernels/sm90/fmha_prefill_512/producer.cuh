@@ -6,22 +6,13 @@
 
 namespace tessera::sm90 {
 
-template <int kGroups>
 struct Producer512 {
   using Layout = Layout512;
   const Arguments512& args;
   uint32_t shared;
 
-  // The block is number rank() of the two of its group. Asked for anew, so that they take no registers.
-  __device__ __forceinline__ static int rank() { return static_cast<int>(cluster_rank() % 2); }
-  __device__ __forceinline__ static int group() { return kGroups == 1 ? 0 : static_cast<int>(cluster_rank() / 2); }
-
-  // What each group fetches of a slice for all of them.
-  static constexpr int kSharedKeys = Layout::kGranule / kGroups;
-  static constexpr int kSharedPanels = Layout::kSlicePanels / kGroups;
-  __device__ __forceinline__ static uint16_t all_groups() {
-    return static_cast<uint16_t>((kGroups == 1 ? 1U : 5U) << rank());
-  }
+  // Asked for anew, so that it takes no register.
+  __device__ __forceinline__ static int rank() { return static_cast<int>(cluster_rank()); }
 
   // A turn of the ring is the K, or the V, of a pair. Order: K 0, K 1, V 0, K 2, V 1, ..
   __device__ __forceinline__ void produce() const {
@@ -58,48 +49,31 @@ struct Producer512 {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-      const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
-      const int key = pair * Layout::kPairKeys + rank() * Layout::kGranule;
-      if constexpr (kGroups == 1) {
-        load_box(to, &args.k_map, full, slice * kPanelColumns, key, head, batch);
-      } else {
-        load_box_for(to + group() * panel_bytes(kSharedKeys), &args.k_map, full, slice * kPanelColumns,
-                     key + group() * kSharedKeys, head, batch, all_groups());
-      }
+      load_box(shared + Layout::kRing + slice * Layout::kSliceBytes, &args.k_map, full, slice * kPanelColumns,
+               pair * Layout::kPairKeys + rank() * Layout::kGranule, head, batch);
     }
   }
   __device__ __forceinline__ void fetch_values(uint32_t turn, int pair, int head, int batch) const {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
-      const int first = group() * kSharedPanels;
-      const uint32_t to =
-          shared + Layout::kRing + slice * Layout::kSliceBytes + first * panel_bytes(Layout::kSliceKeys);
+      const uint32_t to = shared + Layout::kRing + slice * Layout::kSliceBytes;
       const int key = pair * Layout::kPairKeys + slice * Layout::kSliceKeys;
-      const int panel = rank() * Layout::kSlicePanels + first;
       if (args.whole_slices) {
-        if constexpr (kGroups == 1) {
-          load_panels_box(to, &args.v_map, full, key, panel, head, batch);
-        } else {
-          load_panels_box_for(to, &args.v_map, full, key, panel, head, batch, all_groups());
-        }
+        load_panels_box(to, &args.v_map, full, key, rank() * Layout::kSlicePanels, head, batch);
         continue;
       }
 #pragma unroll 1
-      for (int i = 0; i < kSharedPanels; ++i) {
-        if constexpr (kGroups == 1) {
-          load_box(to + i * panel_bytes(Layout::kSliceKeys), &args.v_map, full, (panel + i) * kPanelColumns, key, head,
-                   batch);
-        } else {
-          load_box_for(to + i * panel_bytes(Layout::kSliceKeys), &args.v_map, full, (panel + i) * kPanelColumns, key,
-                       head, batch, all_groups());
-        }
+      for (int panel = 0; panel < Layout::kSlicePanels; ++panel) {
+        load_box(to + panel * panel_bytes(Layout::kSliceKeys), &args.v_map, full,
+                 rank() * Layout::kColumns + panel * kPanelColumns, key, head, batch);
       }
     }
   }
 
   __device__ __forceinline__ void produce_queries(int consumer) const {
     const uint32_t full = shared + Layout::kQFull + 8 * consumer;
+#pragma unroll 1
     for (uint32_t round = 0;; ++round) {
       const Tile512 tile = take_tile(shared, round);
       const int4 place = tile.vector(Tile512::kBatch);
@@ -108,6 +82,10 @@ struct Producer512 {
         return;
       }
       const int row = place.z + consumer * Layout::kRows;
+      if (args.packed != 1) {
+        leave_tile(shared, round);
+        continue;
+      }
       if (args.clipped) {
         fetch_clipped_queries(tile, consumer, round);
         continue;

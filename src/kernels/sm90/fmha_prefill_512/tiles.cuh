@@ -17,10 +17,10 @@ struct Tile512 {
   uint32_t address;
 
   enum Field {
-    kBatch,  // -1: no further tile
-    kHead,
-    kFirstRow,  // of the sequence
-    kTokens,    // of the sequence
+    kBatch,     // -1: no further tile
+    kHead,      // the first one
+    kFirstRow,  // of the sequence; row r is query token r / packed, head r % packed behind the first one
+    kRows,      // of the sequence
     kFirstToken,
     kPosition0,
     kFirstKey,  // keys that any row of the tile sees
@@ -51,10 +51,8 @@ __device__ __forceinline__ void arrive_in_block(uint32_t barrier, uint32_t rank)
                : "memory");
 }
 
-// One thread of the first block draws tiles for all. A group has 128 rows of a tile.
-template <int kGroups>
+// One thread of the first block draws tiles for both.
 struct TileGiver {
-  static constexpr int kTileRows = kGroups * Layout512::kBlockM;
   const Arguments512& args;
   uint32_t shared;
 
@@ -63,15 +61,15 @@ struct TileGiver {
   // sections of their own.
   struct Place {
     int batch, head;
-    int row_tile;  // counted from the last one
+    int row_tile;
   };
   __device__ __forceinline__ Place place_of(int index) const {
     const int32_t* const prefix = args.ragged.tile_prefix;
     int first_pair = 0;
-    int pairs = args.heads_q * args.batch;
+    int pairs = args.tile_heads * args.batch;
     int tiles = args.query_tiles;
     if (prefix != nullptr) {
-      const int rank = index / args.heads_q;
+      const int rank = index / args.tile_heads;
       int low = 0;
       int high = args.batch;  // the last sequence with no more tiles before it
       while (high - low > 1) {
@@ -79,9 +77,9 @@ struct TileGiver {
         (prefix[middle] <= rank ? low : high) = middle;
       }
       const int before = prefix[low];
-      index -= before * args.heads_q;
-      first_pair = low * args.heads_q;
-      pairs = args.heads_q;
+      index -= before * args.tile_heads;
+      first_pair = low * args.tile_heads;
+      pairs = args.tile_heads;
       tiles = prefix[low + 1] - before;
     }
     const int per_section = args.section_heads * tiles;
@@ -91,13 +89,12 @@ struct TileGiver {
     const int width = min(args.section_heads, pairs - first);
     const int row_tile = within / width;
     const int pair = first_pair + first + within - row_tile * width;
-    const int batch = pair / args.heads_q;
-    return {batch, pair - batch * args.heads_q, row_tile};
+    const int batch = pair / args.tile_heads;
+    return {batch, pair - batch * args.tile_heads, tiles - 1 - row_tile};
   }
 
-  // The description of tile `index` for a group's blocks, word by word: the thread has few registers. All groups walk
-  // over the same pairs, because they share them.
-  __device__ __forceinline__ void describe(int index, int group) const {
+  // The description of tile `index`, word by word: the thread has few registers.
+  __device__ __forceinline__ void describe(int index) const {
     constexpr int kPairKeys = Layout512::kPairKeys;
     const RaggedArguments& r = args.ragged;
     const Tile512 tile{shared + Layout512::kDraft};
@@ -105,14 +102,14 @@ struct TileGiver {
     {
       const Place place = place_of(index);
       put(Tile512::kBatch, place.batch);
-      put(Tile512::kHead, place.head);
-      put(Tile512::kFirstRow, place.row_tile);
+      put(Tile512::kHead, place.head * args.packed);
+      put(Tile512::kFirstRow, place.row_tile * Layout512::kBlockM);
     }
     const int batch = tile.get(Tile512::kBatch);
     {
       const TokenRange q = token_range(r.cu_seqlens_q, r.seqlens_q, args.seqlen_q, batch);
       put(Tile512::kFirstToken, q.first);
-      put(Tile512::kTokens, q.count);
+      put(Tile512::kRows, q.count * args.packed);
     }
     {
       const TokenRange k = token_range(r.cu_seqlens_k, r.seqlens_k, args.seqlen_k, batch);
@@ -121,37 +118,37 @@ struct TileGiver {
     }
     {
       const int keys = tile.get(Tile512::kStopKey);
-      put(Tile512::kPosition0, r.q_positions != nullptr ? r.q_positions[batch] : keys - tile.get(Tile512::kTokens));
+      put(Tile512::kPosition0,
+          r.q_positions != nullptr ? r.q_positions[batch] : keys - tile.get(Tile512::kRows) / args.packed);
       const RaggedSight sight = sight_of(r, tile.get(Tile512::kPosition0), keys);
       put(Tile512::kBeginBase, sight.begin_base);
       put(Tile512::kEndBase, sight.end_base);
       put(Tile512::kSightLastKey, sight.last_key);
     }
-    const int tokens = tile.get(Tile512::kTokens);
-    const int first_row = ((tokens + kTileRows - 1) / kTileRows - 1 - tile.get(Tile512::kFirstRow)) * kTileRows;
-    const int first_own = first_row + group * Layout512::kBlockM;
-    put(Tile512::kFirstRow, first_own);
-    const int begin = tile.sight(r).begin(first_row);
-    const int end = max(begin, tile.sight(r).end(min(first_row + kTileRows, tokens) - 1));
+    const int first_row = tile.get(Tile512::kFirstRow);
+    const int last_row = first_row + Layout512::kBlockM - 1;
+    const int rows = tile.get(Tile512::kRows);
+    // The token of a row, as far as there are rows.
+    const auto token = [&](int row) { return min(row, rows - 1) / args.packed; };
+    const int begin = tile.sight(r).begin(token(first_row));
+    const int end = max(begin, first_row < rows ? tile.sight(r).end(token(last_row)) : 0);
     put(Tile512::kFirstKey, begin);
     put(Tile512::kStopKey, end);
     put(Tile512::kFirstPair, begin / kPairKeys);
     put(Tile512::kEndPair, begin < end ? (end - 1) / kPairKeys + 1 : begin / kPairKeys);
-    const int last_own = min(first_own + Layout512::kBlockM, tokens) - 1;
-    put(Tile512::kOpenFirst, (tile.sight(r).begin(last_own) + kPairKeys - 1) / kPairKeys);
-    put(Tile512::kOpenEnd, max(0, tile.sight(r).end(first_own)) / kPairKeys);
+    put(Tile512::kOpenFirst, (tile.sight(r).begin(token(last_row)) + kPairKeys - 1) / kPairKeys);
+    put(Tile512::kOpenEnd, max(0, tile.sight(r).end(token(first_row))) / kPairKeys);
   }
-  // Blocks first .. last - 1.
-  __device__ __forceinline__ void tell(uint32_t round, int first, int last) const {
+  // To both blocks.
+  __device__ __forceinline__ void tell(uint32_t round) const {
 #pragma unroll 1
-    for (int block = first; block < last; ++block) {
+    for (uint32_t block = 0; block < 2; ++block) {
       const uint32_t slot = round % Layout512::kTileSlots;
-      const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, static_cast<uint32_t>(block));
+      const uint32_t full = in_block(shared + Layout512::kTileFull + 8 * slot, block);
       asm volatile("mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(full),
                    "r"(Layout512::kTileBytes)
                    : "memory");
-      const uint32_t to =
-          in_block(shared + Layout512::kTiles + Layout512::kTileBytes * slot, static_cast<uint32_t>(block));
+      const uint32_t to = in_block(shared + Layout512::kTiles + Layout512::kTileBytes * slot, block);
 #pragma unroll 1
       for (int at = 0; at < Layout512::kTileBytes; at += 16) {
         send(to + at, full, load_piece(shared + Layout512::kDraft + at));
@@ -161,7 +158,7 @@ struct TileGiver {
 
   __device__ __forceinline__ int tiles_of_all() const {
     const int32_t* const prefix = args.ragged.tile_prefix;
-    return prefix != nullptr ? prefix[args.batch] * args.heads_q : args.total_tiles;
+    return prefix != nullptr ? prefix[args.batch] * args.tile_heads : args.total_tiles;
   }
   __device__ __forceinline__ void run() const {
 #pragma unroll 1
@@ -170,18 +167,15 @@ struct TileGiver {
                    round / Layout512::kTileSlots % 2 ^ 1U);
       const int index = atomicAdd(args.tile_counter, 1);
       if (index >= tiles_of_all()) {
-        if (index == tiles_of_all() + static_cast<int>(gridDim.x) / (2 * kGroups) - 1) {
+        if (index == tiles_of_all() + static_cast<int>(gridDim.x) / 2 - 1) {
           *args.tile_counter = 0;  // the last number that anybody draws
         }
         store_shared(shared + Layout512::kDraft + 4 * Tile512::kBatch, -1);
-        tell(round, 0, 2 * kGroups);
+        tell(round);
         return;
       }
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        describe(index, group);
-        tell(round, 2 * group, 2 * group + 2);
-      }
+      describe(index);
+      tell(round);
     }
   }
 };
@@ -198,6 +192,6 @@ __device__ __forceinline__ Tile512 take_tile(uint32_t shared, uint32_t round) {
 __device__ __forceinline__ void leave_tile(uint32_t shared, uint32_t round) {
   arrive_in_block(shared + Layout512::kTileEmpty + 8 * (round % Layout512::kTileSlots), 0);
 }
-inline constexpr uint32_t kTileReaders = 1 + 2 * Layout512::kConsumers;  // of a block: producer, Q threads, consumers
+inline constexpr uint32_t kTileReaders = 2 * (1 + 2 * Layout512::kConsumers);  // producers, Q threads, consumers
 
 }  // namespace tessera::sm90
