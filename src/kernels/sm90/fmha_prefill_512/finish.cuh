@@ -37,8 +37,9 @@ class Chain512 {
   struct Batch {
     float4 x[kBatch];
   };
-  // Batches on their way while one is worked on. A batch at a time would wait for memory eight times.
-  static constexpr int kChunkAhead = 1;
+  // On their way while one is worked on, at the end of a chunk (pieces) and of a tile (batches): as many as there are
+  // registers for. One at a time would wait for memory 32 times.
+  static constexpr int kChunkAhead = 8;
   static constexpr int kTileAhead = 3;
 
  public:
@@ -59,15 +60,18 @@ class Chain512 {
     const bool any = any_chunk(closed);
     const ChainWeights w = chain_before(any, memory, rows);
     store_state(memory, rows);
-    Batch ahead[kChunkAhead];
-    fetch_first(any, memory, ahead);
+    float4 ahead[kChunkAhead];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const Batch before = take(any, memory, step, ahead);
+    for (int i = 0; i < kChunkAhead; ++i) {
+      ahead[i] = load_if(any, memory + i * 128);
+    }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        __stcg(memory + (step * kBatch + i) * 128, chain_piece(before.x[i], piece(o, step * kBatch + i), w));
+    for (int i = 0; i < kPieces; ++i) {
+      const float4 before = ahead[i % kChunkAhead];
+      if (i + kChunkAhead < kPieces) {
+        ahead[i % kChunkAhead] = load_if(any, memory + (i + kChunkAhead) * 128);
       }
+      __stcg(memory + i * 128, chain_piece(before, piece(o, i), w));
     }
     if ((closed.index + 1) % kSuperchunkChunks == 0) {
       close_superchunk(any_superchunk(closed));
