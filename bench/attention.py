@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times Tessera's attention on a GPU beside its peers, all in one process: TFLOP/s, ratios, clocks and watts.
 
-    attention.py [--head-dims 64,128,256] [--dtype bfloat16] [--grid small|full] [--peers cudnn,fa2,fa3]
+    attention.py [--head-dims 64,128,256] [--dtype bfloat16] [--grid small|full] [--peers cudnn,fa2,fa3,torch]
                  [--sustained SECONDS] [--repeats 15] [--json FILE]
 
 TFLOP/s = 4 batch heads seqlen^2 head_dim (halved under a causal mask) / time. "spaced": CUDA events around single calls
@@ -34,7 +34,7 @@ except (ImportError, OSError) as missing:
     print(f"attention.py: {missing}", file=sys.stderr)
     sys.exit(3)
 
-TOKENS_AND_HEADS = {64: [(32, 32)], 128: [(16, 16), (32, 8)], 256: [(8, 8)]}  # head_dim -> (heads_q, heads_kv)
+TOKENS_AND_HEADS = {64: [(32, 32)], 128: [(16, 16), (32, 8)], 256: [(8, 8)], 512: [(8, 8)]}  # head_dim -> (heads_q, heads_kv)
 LENGTHS = {"small": (1024, 4096, 16384), "full": (1024, 2048, 4096, 8192, 16384)}
 
 
@@ -76,6 +76,8 @@ PEERS = {
     "cudnn": lambda *call: sdpa_runner(SDPBackend.CUDNN_ATTENTION, *call),
     "fa2": lambda *call: sdpa_runner(SDPBackend.FLASH_ATTENTION, *call),
     "fa3": fa3_runner,
+    # What torch falls back to where these have no kernel, as at head dim 512.
+    "torch": lambda *call: sdpa_runner([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], *call),
 }
 
 

@@ -43,6 +43,7 @@ struct ExplainOptions {
   bool tree_mask = false;
   bool unnormalized = false;
   bool json = false;
+  bool budget = false;
   std::string kernel;
   std::string device = "cpu";
 };
@@ -234,6 +235,39 @@ int explain(const ExplainOptions& o) {
   return selected == TESSERA_OK ? kGood : kBadInput;
 }
 
+// Shared memory of a block, of every CUDA kernel that says so, per head dim.
+int budget(const ExplainOptions& options) {
+  ExplainOptions o = options;
+  o.device = "cuda";
+  Json rows = Json::array();
+  for (const int32_t dim : {64, 128, 192, 256, 512}) {
+    o.head_dim = dim;
+    tessera_fmha_params p = params_of(o);
+    for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
+      tessera_kernel_info info;
+      if (tessera_kernel_get(i, &info, nullptr) != TESSERA_OK || info.operation != TESSERA_OP_FMHA) {
+        continue;
+      }
+      p.force_kernel = info.name;
+      for (const auto& [key, value] : lines_of(explanation(p))) {
+        if (key == "shared memory") {
+          rows.push_back({{"head_dim", dim}, {"kernel", info.name}, {"shared_memory", value}});
+        }
+      }
+    }
+  }
+  if (o.json) {
+    fmt::print("{}\n", rows.dump(2));
+    return kGood;
+  }
+  fmt::print("shared memory of a block (at most 232448 bytes on sm_90)\n\nhead dim  {:<24} bytes\n", "kernel");
+  for (const Json& r : rows) {
+    fmt::print("{:>8}  {:<24} {}\n", r["head_dim"].get<int32_t>(), r["kernel"].get<std::string>(),
+               r["shared_memory"].get<std::string>());
+  }
+  return kGood;
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, int* exit_code) {
@@ -273,7 +307,8 @@ void add_explain(CLI::App& app, int* exit_code) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   c->add_option("--kernel", o->kernel, "force a registry row");
   c->add_flag("--json", o->json, "one JSON object on stdout");
-  c->callback([o, exit_code] { *exit_code = explain(*o); });
+  c->add_flag("--budget", o->budget, "shared memory of the CUDA kernels per head dim");
+  c->callback([o, exit_code] { *exit_code = o->budget ? budget(*o) : explain(*o); });
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include "registry/registry.h"
 #if defined(TESSERA_WITH_CUDA)
 #include "registry/sm80_rows.h"
+#include "registry/sm90_512_rows.h"
 #include "registry/sm90_decode_rows.h"
 #include "registry/sm90_rows.h"
 #endif
@@ -80,6 +81,7 @@ constexpr KernelRow kRows[] = {
     kSm90Decode,
     kSm90Prefill,
     kSm90Ragged,
+    kSm90Prefill512,
     kSm80Fmha,
 #endif
 #if defined(__x86_64__)

@@ -131,6 +131,23 @@ INSTANTIATE_TEST_SUITE_P(Seeds, CudaRagged,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
                          param_name);
 
+using CudaWide = CudaConformance;
+
+TEST_P(CudaWide, EqualsTheOracle) {
+  constexpr int kProblems = 30;
+  Tallies tallies("wide", dtype());
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 30000 + group() * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_wide(seed, dtype()), {.keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_GE(tallies.compared_by("sm90_fmha_prefill_512"), kProblems - 4)
+      << "these problems are made for the prefill kernel of head dim 512";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaWide,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
+                         param_name);
+
 FmhaSpec plain(tessera_dtype dtype, int64_t q, int64_t k) {
   FmhaSpec spec;
   spec.dtype = spec.o_dtype = dtype;

@@ -211,4 +211,20 @@ FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype) {
   return spec;
 }
 
+FmhaSpec draw_wide(uint64_t seed, tessera_dtype dtype) {
+  FmhaSpec spec = draw_ragged(seed, dtype);
+  Draw draw(seed + 1);
+  spec.head_dim_qk = draw.of<int32_t>({512, 512, 512, 264, 320, 384, 448, 504});
+  spec.head_dim_v = draw.one_in(3) ? draw.of<int32_t>({512, 504, 320, 264, 128, 72}) : spec.head_dim_qk;
+  spec.softcap = 0.0F;
+  spec.alibi = false;
+  spec.heads_q = spec.heads_kv * draw.of<int32_t>({1, 2, 3, 8});
+  if (!spec.sinks.empty()) spec.sinks.resize(static_cast<size_t>(spec.heads_q), 1.5F);
+  SegmentSpec& s = spec.segments[0];
+  s.mask = false;
+  s.v_is_k = s.v_is_k && spec.head_dim_v <= spec.head_dim_qk;
+  limit_work(&spec);
+  return spec;
+}
+
 }  // namespace tessera::test

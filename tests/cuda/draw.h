@@ -18,4 +18,8 @@ FmhaSpec draw_prefill(uint64_t seed, tessera_dtype dtype, int32_t head_dim);
 // sizes in steps of 8, queries of several tiles and keys of several granules or chunks.
 FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype);
 
+// What the prefill kernel of head dim 512 takes: the same with head dims above 256, without softcap, ALiBi and custom
+// bits.
+FmhaSpec draw_wide(uint64_t seed, tessera_dtype dtype);
+
 }  // namespace tessera::test

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/sm90/tma_panels_map.h"
+
 namespace tessera::sm90 {
 namespace {
 
@@ -40,7 +42,7 @@ int64_t step_bytes(int64_t count, int64_t stride) {
 
 // The map at `data` with these dimensions; the first one is contiguous, `strides` are those of the others in bytes.
 Result<CUtensorMap> encode_map(const char* name, uintptr_t data, bool bf16, std::span<const int64_t> sizes,
-                               std::span<const int64_t> strides, int box_tokens, int box_dims) {
+                               std::span<const int64_t> strides, int box_tokens, int box_dims, int box_panels = 1) {
   constexpr size_t kMaxRank = 5;
   if (data % kAlignmentBytes != 0) {
     return Status(Code::kInvalidArgument, fmt::format("{}.data: got an address that is no multiple of {} bytes; the "
@@ -67,7 +69,8 @@ Result<CUtensorMap> encode_map(const char* name, uintptr_t data, bool bf16, std:
   cuuint64_t pitch[kMaxRank - 1];
   std::ranges::copy(sizes, extent);
   std::ranges::copy(strides, pitch);
-  const cuuint32_t box[kMaxRank] = {static_cast<cuuint32_t>(box_dims), static_cast<cuuint32_t>(box_tokens), 1, 1, 1};
+  const cuuint32_t box[kMaxRank] = {static_cast<cuuint32_t>(box_dims), static_cast<cuuint32_t>(box_tokens),
+                                    static_cast<cuuint32_t>(box_panels), 1, 1};
   const cuuint32_t element_strides[kMaxRank] = {1, 1, 1, 1, 1};
   const CUtensorMapSwizzle swizzle = box_dims == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
                                      : box_dims == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
@@ -94,6 +97,22 @@ Result<CUtensorMap> make_panel_map(const char* name, const TensorView& tensor, b
                              step_bytes(tensor.heads, tensor.stride_head),
                              step_bytes(tensor.batch, tensor.stride_batch)};
   return encode_map(name, reinterpret_cast<uintptr_t>(tensor.data), bf16, sizes, strides, box_tokens, box_dims);
+}
+
+Result<CUtensorMap> make_panels_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens,
+                                    int box_panels) {
+  constexpr int kPanelDims = 64;
+  if (tensor.dims % kPanelDims != 0) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: got {} dims; allowed multiples of {} for panels that are "
+                                                      "fetched together",
+                                                      name, tensor.dims, kPanelDims));
+  }
+  const int64_t sizes[] = {kPanelDims, tensor.tokens, tensor.dims / kPanelDims, tensor.heads, tensor.batch};
+  const int64_t strides[] = {step_bytes(tensor.tokens, tensor.stride_token), kPanelDims * kElementBytes,
+                             step_bytes(tensor.heads, tensor.stride_head),
+                             step_bytes(tensor.batch, tensor.stride_batch)};
+  return encode_map(name, reinterpret_cast<uintptr_t>(tensor.data), bf16, sizes, strides, box_tokens, kPanelDims,
+                    box_panels);
 }
 
 Result<CUtensorMap> make_clipped_map(const char* name, const TensorView& tensor, bool bf16, int box_tokens, Clip clip) {

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/alone.h"
 #include "kernels/sm90/fmha_decode/alone_copy.cuh"
 #include "kernels/sm90/fmha_decode/alone_outputs.cuh"
 #include "kernels/sm90/fmha_decode/alone_scores.cuh"
-#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/ptx.cuh"
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/alone.h"
-#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/alone.h"
-#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"

@@ -11,8 +11,8 @@
 
 #include "contract/exp2.h"
 #include "contract/plan.h"
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/alone.h"
-#include "kernels/sm90/fmha_decode/cluster.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_decode/modifiers.cuh"
 #include "kernels/sm90/fmha_decode/position.cuh"

@@ -11,7 +11,7 @@
 
 #include "contract/exp2.h"
 #include "contract/plan.h"
-#include "kernels/sm90/fmha_decode/cluster.cuh"
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/counters.cuh"
 #include "kernels/sm90/fmha_decode/fragments.cuh"

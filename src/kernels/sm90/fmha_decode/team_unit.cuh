@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fmha_decode/cluster.cuh"
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_decode/rows.cuh"
 #include "kernels/sm90/fmha_decode/team.h"
 #include "kernels/sm90/fmha_decode/units.cuh"

@@ -20,21 +20,6 @@ bool lengths_differ(const RaggedProblem& r) {
   return r.cu_seqlens_q != nullptr || r.seqlens_q != nullptr;
 }
 
-// R2, as RaggedSight applies it.
-void set_visibility(const PrefillProblem& problem, RaggedArguments& to) {
-  const RaggedProblem& r = problem.ragged;
-  to.left = to.right_end = kFar;
-  to.compress_ratio = r.compress_ratio;
-  if (r.compress_ratio == 0) {
-    to.left = r.window_left < 0 ? kFar : std::min(r.window_left, kFar);
-    const int64_t right = r.window_right < 0 ? kFar : std::min(r.window_right, kFar);
-    to.right_end = (problem.causal ? 0 : right) + 1;
-  }
-  const int64_t end = r.chunk_end == 0 ? kLargestInt : r.chunk_end;
-  to.first_key = static_cast<int32_t>(std::min(std::min(r.chunk_begin, kLargestInt) * kChunkKeys, kLargestInt));
-  to.last_key = static_cast<int32_t>(std::min(std::min(end, kLargestInt) * kChunkKeys, kLargestInt));
-}
-
 }  // namespace
 
 bool needs_modifiers(const tessera_fmha_params& p) {
@@ -48,6 +33,20 @@ int64_t ragged_kernel_dim(int64_t head_dim_qk, int64_t head_dim_v) {
 
 int64_t ragged_box_keys(int64_t granule_keys, bool paged, int64_t page_size) {
   return paged ? std::min(granule_keys, page_size & -page_size) : granule_keys;
+}
+
+void set_visibility(const PrefillProblem& problem, RaggedArguments& to) {
+  const RaggedProblem& r = problem.ragged;
+  to.left = to.right_end = kFar;
+  to.compress_ratio = r.compress_ratio;
+  if (r.compress_ratio == 0) {
+    to.left = r.window_left < 0 ? kFar : std::min(r.window_left, kFar);
+    const int64_t right = r.window_right < 0 ? kFar : std::min(r.window_right, kFar);
+    to.right_end = (problem.causal ? 0 : right) + 1;
+  }
+  const int64_t end = r.chunk_end == 0 ? kLargestInt : r.chunk_end;
+  to.first_key = static_cast<int32_t>(std::min(std::min(r.chunk_begin, kLargestInt) * kChunkKeys, kLargestInt));
+  to.last_key = static_cast<int32_t>(std::min(std::min(end, kLargestInt) * kChunkKeys, kLargestInt));
 }
 
 size_t tile_prefix_bytes(const PrefillProblem& problem) {

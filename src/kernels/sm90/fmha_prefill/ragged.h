@@ -23,6 +23,9 @@ int64_t ragged_kernel_dim(int64_t head_dim_qk, int64_t head_dim_v);
 // Below kLeastBoxKeys: the page size does not fit.
 int64_t ragged_box_keys(int64_t granule_keys, bool paged, int64_t page_size);
 
+// R2 and the chunk range, as RaggedSight applies them.
+void set_visibility(const PrefillProblem& problem, RaggedArguments& to);
+
 // Of the scratch: the tiles of each sequence, where they differ.
 size_t tile_prefix_bytes(const PrefillProblem& problem);
 
