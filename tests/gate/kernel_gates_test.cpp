@@ -72,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Expected{"sink", kFail, kPass, kFail}, Expected{"window", kFail, kPass, kFail},
                       Expected{"swapped_merge", kFail, kPass, kPass}, Expected{"stale_tail", kFail, kPass, kFail},
                       Expected{"lane", kFail, kPass, kFail}, Expected{"bf16", kFail, kPass, kFail},
-                      Expected{"mask_edge", kFail, kPass, kFail}, Expected{"atomic", kFail, kFail, kPass}),
+                      Expected{"mask_edge", kFail, kPass, kFail}, Expected{"atomic", kFail, kFail, kPass},
+                      Expected{"nan", kFail, kPass, kFail}),
     [](const auto& i) { return std::string(i.param.behaviour); });
 
 INSTANTIATE_TEST_SUITE_P(HarmlessOrders, SeededFault,
