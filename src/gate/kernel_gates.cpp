@@ -93,6 +93,16 @@ double widen(tessera_dtype dtype, const std::vector<std::byte>& bytes, size_t i)
   return dtype == TESSERA_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
+// Inputs are finite, so no output is NaN or infinite, whatever another build says; LSE may be -inf.
+bool finite(const KernelCase& c, const KernelOutput& out) {
+  for (size_t i = 0; i < out.o.size() / (c.o_dtype() == TESSERA_F32 ? 4 : 2); ++i) {
+    if (!std::isfinite(widen(c.o_dtype(), out.o, i))) {
+      return false;
+    }
+  }
+  return std::none_of(out.lse.begin(), out.lse.end(), [](float x) { return std::isnan(x) || x == HUGE_VALF; });
+}
+
 struct Errors {
   double max = 0;
   double rms = 0;
@@ -229,7 +239,11 @@ Result<KernelGateReport> kernel_identity(KernelRunner& a, KernelRunner& b, std::
     if (!result.repeatable) {
       result.name += " (B differs from itself)";
     }
-    result.verdict = result.rows_differing == 0 && result.repeatable ? Verdict::kPass : Verdict::kFail;
+    const bool good = finite(c, got.value());
+    if (!good) {
+      result.name += " (NaN or infinite)";
+    }
+    result.verdict = result.rows_differing == 0 && result.repeatable && good ? Verdict::kPass : Verdict::kFail;
   }
   finish("B's bytes are A's", &report);
   return report;
@@ -265,7 +279,11 @@ Result<KernelGateReport> kernel_invariance(KernelRunner& a, std::span<const Kern
       }
       TESSERA_RETURN_IF_ERROR(part.status());
       compare(c, whole.value(), part.value(), CaseTensors(c, variant.view), &result);
-      result.verdict = result.rows_differing == 0 && result.rows > 0 ? Verdict::kPass : Verdict::kFail;
+      const bool good = result.rows > 0 && finite(c, part.value());
+      if (!good) {
+        result.name += " (NaN or infinite)";
+      }
+      result.verdict = result.rows_differing == 0 && good ? Verdict::kPass : Verdict::kFail;
     }
   }
   finish("every row kept its bytes", &report);

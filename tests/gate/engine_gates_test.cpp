@@ -227,6 +227,22 @@ TEST(ToleranceGate, FailsClosed) {
   EXPECT_EQ(judged([](Drift* d) { d->margins.assign(200, 0.001); }).verdict, Verdict::kInconclusive);
 }
 
+TEST(EngineGates, NaNIsNeverAPassAndNeverARecord) {
+  Fixture& f = fixture();
+  f.run_with(testing::faulty("nan"));
+  const Result<IdentityReport> identity = check_identity(*f.engine, f.record, {});
+  const Result<ToleranceReport> tolerance = check_tolerance(*f.engine, f.record, f.rows_path, {});
+  const Result<GateRecord> record = make_gate_record(*f.engine, short_prompts(), {});
+  f.run_with({});
+  ASSERT_TRUE(identity.ok());
+  EXPECT_EQ(identity.value().verdict, Verdict::kFail);
+  EXPECT_FALSE(identity.value().prompts[0].finite);
+  ASSERT_TRUE(tolerance.ok());
+  EXPECT_EQ(tolerance.value().verdict, Verdict::kFail);
+  EXPECT_EQ(tolerance.value().drift.rows_not_finite, tolerance.value().drift.rows);
+  EXPECT_FALSE(record.ok());
+}
+
 TEST(ToleranceGate, SeesNaNInOneLogitOfARow) {
   DriftMeter meter(0);
   const std::vector<float> good = {1, 2, 3};

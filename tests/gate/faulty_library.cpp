@@ -11,6 +11,7 @@
 //   lane                          keys 3 mod 8 are missing in the row sum
 //   bf16                          the accumulator is rounded to bf16 behind every tile
 //   mask_edge                     the first key of a block of 64 is visible one token too early
+//   nan                           the output is NaN
 //   atomic                        states are merged in an order that changes from call to call
 #include <algorithm>
 #include <atomic>
@@ -191,6 +192,9 @@ void compute_row(const Row& r, const Behaviour& how, size_t turn) {
   float denominator = all.l;
   if (r.p.sinks != nullptr && how.name != "sink") {
     denominator += std::exp(r.p.sinks[r.head] - all.m);
+  }
+  if (how.name == "nan") {
+    denominator = NAN;
   }
   for (size_t d = 0; d < dim; ++d) {
     store(r.p.o_dtype, all.m == -INFINITY ? 0.0F : all.o[d] / denominator, r.p.o.data, out + static_cast<int64_t>(d));

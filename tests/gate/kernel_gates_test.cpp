@@ -72,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Expected{"sink", kFail, kPass, kFail}, Expected{"window", kFail, kPass, kFail},
                       Expected{"swapped_merge", kFail, kPass, kPass}, Expected{"stale_tail", kFail, kPass, kFail},
                       Expected{"lane", kFail, kPass, kFail}, Expected{"bf16", kFail, kPass, kFail},
-                      Expected{"mask_edge", kFail, kPass, kFail}, Expected{"atomic", kFail, kFail, kPass}),
+                      Expected{"mask_edge", kFail, kPass, kFail}, Expected{"atomic", kFail, kFail, kPass},
+                      Expected{"nan", kFail, kFail, kFail}),
     [](const auto& i) { return std::string(i.param.behaviour); });
 
 INSTANTIATE_TEST_SUITE_P(HarmlessOrders, SeededFault,
@@ -107,6 +108,14 @@ TEST(KernelGates, EveryKernelOfThisMachineIsIdenticalAndInvariant) {
   }
   KernelRunner a({}, *memory);
   EXPECT_EQ(kernel_invariance(a, grid, {}).value().verdict, kPass);
+}
+
+TEST(KernelGates, TwoBuildsThatBothGiveNaNAreNoPass) {
+  const std::unique_ptr<MemorySpace> memory = host_memory();
+  KernelRunner broken(testing::faulty("nan"), *memory);
+  const std::vector<KernelCase> grid = {{.name = "one"}};
+  EXPECT_EQ(kernel_identity(broken, broken, grid, {}).value().verdict, kFail);
+  EXPECT_EQ(kernel_tolerance(broken, broken, grid, {}).value().verdict, kFail);
 }
 
 TEST(KernelGates, AGridThatNoKernelTakesIsNoPass) {
