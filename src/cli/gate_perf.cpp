@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -131,18 +130,6 @@ std::vector<double> mean_seconds(const PerfReport& r, std::vector<double> PerfSe
   return means;
 }
 
-// The answer as a ratio of speeds, B over A: what `tessera lab` reads.
-void add_speed(const PerfReport& r, nlohmann::ordered_json* details) {
-  const double ratio = std::exp(-r.all.median);
-  (*details)["ratio"] = ratio;
-  (*details)["interval"] = {std::min(ratio, std::exp(-r.all.interval.high)),
-                            std::max(ratio, std::exp(-r.all.interval.low))};
-  (*details)["noise_floor"] = std::expm1(r.all.noise_floor);
-  (*details)["samples_a"] = mean_seconds(r, &PerfSeries::a_seconds);
-  (*details)["samples_b"] = mean_seconds(r, &PerfSeries::b_seconds);
-  (*details)["unit"] = r.works.size() == 1 ? "seconds" : fmt::format("seconds, mean of {} works", r.works.size());
-}
-
 std::string text_of(const DeviceState& s) {
   std::string text = s.name.empty() ? "unknown device" : s.name;
   const auto add = [&text](const char* format, double value) {
@@ -216,7 +203,13 @@ int run(PerfCommand& o) {
     r.summary = fmt::format("the device did not stay quiet ({}): {}", why, r.summary);
   }
   GateOutput out{.gate = kGate, .verdict = r.verdict, .summary = r.summary, .metrics = r.metrics()};
-  add_speed(r, &out.details);
+  // Speed of B over A, as `tessera lab` reads it.
+  out.details["ratio"] = std::exp(-r.all.median);
+  out.details["interval"] = {std::exp(-r.all.interval.high), std::exp(-r.all.interval.low)};
+  out.details["noise_floor"] = -std::expm1(-r.all.noise_floor);
+  out.details["samples_a"] = mean_seconds(r, &PerfSeries::a_seconds);
+  out.details["samples_b"] = mean_seconds(r, &PerfSeries::b_seconds);
+  out.details["unit"] = r.works.size() == 1 ? "s" : fmt::format("s, mean of {} works", r.works.size());
   out.details["level"] = with_model ? "engine" : "kernel";
   out.details["a"] = o.kernels.a;
   out.details["b"] = o.kernels.b;

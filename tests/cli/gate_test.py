@@ -88,6 +88,8 @@ class Gates(unittest.TestCase):
         report = self.model_gate(FAIL, "tolerance", "--with", f"library={self.faulty}", fault="bf16")
         self.assertEqual(report["first_drifting_layer"]["layer"], 0)
         self.assertIn("fail", [check["verdict"] for check in report["checks"]])
+        self.assertIn("flips", report)
+        self.assertGreater(report["metrics"]["knife_edge"], 0)
 
     def test_records_that_cannot_be_used(self):
         self.assertIn("/no/such", self.gate(ERROR, "identity", "-m", self.model, "--record", "/no/such")["summary"])
@@ -153,6 +155,9 @@ class Gates(unittest.TestCase):
         self.assertIn(report["verdict"], ("pass", "inconclusive", "fail"))
         self.assertEqual(len(report["works"][0]["log_ratios"]), 8)
         self.assertIn("others", report["device"]["before"])
+        self.assertLessEqual(report["interval"][0], report["ratio"])
+        self.assertLessEqual(report["ratio"], report["interval"][1])
+        self.assertEqual(len(report["samples_b"]), 16)
         few = self.gate(INCONCLUSIVE, "perf", "--grid", grid, "--blocks", "3", "--allow-busy")
         self.assertIn("blocks", few["summary"])
         self.gate(INCONCLUSIVE, "perf", "-m", self.model, "--blocks", "2", "--prefill", "8", "--decode", "2", "--allow-busy")
