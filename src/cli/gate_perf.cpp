@@ -117,6 +117,19 @@ nlohmann::ordered_json to_json(const PerfSeries& s) {
           {"b_seconds", s.b_seconds}};
 }
 
+// What each run of A or B took over all works: the geometric mean, as log-ratios are averaged too.
+std::vector<double> mean_seconds(const PerfReport& r, std::vector<double> PerfSeries::*runs) {
+  std::vector<double> means;
+  for (size_t i = 0; !r.works.empty() && i < (r.works.front().*runs).size(); ++i) {
+    double sum = 0;
+    for (const PerfSeries& work : r.works) {
+      sum += std::log((work.*runs)[i]);
+    }
+    means.push_back(std::exp(sum / static_cast<double>(r.works.size())));
+  }
+  return means;
+}
+
 std::string text_of(const DeviceState& s) {
   std::string text = s.name.empty() ? "unknown device" : s.name;
   const auto add = [&text](const char* format, double value) {
@@ -194,11 +207,9 @@ int run(PerfCommand& o) {
   out.details["ratio"] = std::exp(-r.all.median);
   out.details["interval"] = {std::exp(-r.all.interval.high), std::exp(-r.all.interval.low)};
   out.details["noise_floor"] = -std::expm1(-r.all.noise_floor);
-  if (r.works.size() == 1) {
-    out.details["samples_a"] = r.works[0].a_seconds;
-    out.details["samples_b"] = r.works[0].b_seconds;
-    out.details["unit"] = "s";
-  }
+  out.details["samples_a"] = mean_seconds(r, &PerfSeries::a_seconds);
+  out.details["samples_b"] = mean_seconds(r, &PerfSeries::b_seconds);
+  out.details["unit"] = r.works.size() == 1 ? "s" : fmt::format("s, mean of {} works", r.works.size());
   out.details["level"] = with_model ? "engine" : "kernel";
   out.details["a"] = o.kernels.a;
   out.details["b"] = o.kernels.b;

@@ -67,10 +67,20 @@ std::string flip_table(const std::vector<Flip>& flips) {
       sorted.size() > kMostFlipRows ? fmt::format(", the {} with the largest margin", kMostFlipRows) : "", rows);
 }
 
+// A metric's name, which may be broken behind an underscore where the column is narrow.
+std::string metric_name(const std::string& name) {
+  std::string out;
+  for (const char c : html_escape(name)) {
+    out.push_back(c);
+    out += c == '_' ? "<wbr>" : "";
+  }
+  return out;
+}
+
 std::string metrics(const GateRun& run) {
   std::string items;
   for (const auto& [name, value] : run.metrics) {
-    items += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", html_escape(name), format_number(value));
+    items += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", metric_name(name), format_number(value));
   }
   return items.empty() ? "" : fmt::format("<dl class=\"metrics\">\n{}</dl>\n", items);
 }
