@@ -89,9 +89,9 @@ Status read_timing(const Json& report, GateRun* run) {
   t.low = interval[0].get<double>();
   t.high = interval[1].get<double>();
   t.noise_floor = report["noise_floor"].get<double>();
-  if (!(t.low > 0 && t.low <= t.ratio && t.ratio <= t.high && t.noise_floor >= 0 && t.noise_floor < 1)) {
+  if (!(t.low > 0 && t.low <= t.ratio && t.ratio <= t.high && t.noise_floor >= 0)) {
     return bad_report(fmt::format("ratio {}, interval [{}, {}], noise floor {}", t.ratio, t.low, t.high, t.noise_floor),
-                      "0 < low <= ratio <= high and a noise floor in [0, 1)");
+                      "0 < low <= ratio <= high and a noise floor of 0 or more");
   }
   TESSERA_RETURN_IF_ERROR(read_samples(report, "samples_a", &t.samples_a));
   TESSERA_RETURN_IF_ERROR(read_samples(report, "samples_b", &t.samples_b));

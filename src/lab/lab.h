@@ -78,7 +78,7 @@ class Lab {
   Result<Experiment> attempt(const std::string& id, const std::string& change, const GateWatch& watch) const;
   Result<Experiment> close(const std::string& id, const Close& close) const;
   // Does the tree behave as before the experiment: the identity gate passes, and perf's interval lies within
-  // 1 +- max(band, noise floor)?
+  // 1 +- band?
   Result<Experiment> verify_revert(const std::string& id, double band, const GateWatch& watch) const;
 
   Result<Experiment> load(const std::string& id) const;

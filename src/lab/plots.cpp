@@ -116,7 +116,7 @@ std::string ratio_plot(const std::vector<RatioRow>& rows, std::optional<double> 
     low = std::min(low, (row.timing.low - 1) * 100);
     high = std::max(high, (row.timing.high - 1) * 100);
   }
-  low = std::min({low, -noise, expected_percent.value_or(0)});
+  low = std::min({low, std::max(-noise, -100.0), expected_percent.value_or(0)});
   high = std::max({high, noise, expected_percent.value_or(0)});
   const double pad = std::max((high - low) * 0.06, 0.01);
   const Scale x(low - pad, high + pad, 2, 98);
@@ -145,11 +145,12 @@ std::string ratio_plot(const std::vector<RatioRow>& rows, std::optional<double> 
   for (const RatioRow& row : rows) {
     const Timing& t = row.timing;
     const double floor = t.noise_floor * 100;
+    const double left = std::max(-floor, x.low());  // a floor beyond 100 % reaches below no speed at all
     const bool beyond = t.low > 1 + t.noise_floor || t.high < 1 - t.noise_floor;
     const char* mark = !beyond ? "mark-even" : t.ratio > 1 ? "mark-good" : "mark-bad";
     const double middle = y + 32;
     svg += fmt::format("<rect class=\"band\" x=\"{:.2f}%\" y=\"{:.1f}\" width=\"{:.2f}%\" height=\"20\"/>\n",
-                       x.at(-floor), middle - 10, x.at(floor) - x.at(-floor));
+                       x.at(left), middle - 10, x.at(floor) - x.at(left));
     for (const double tick : x.ticks(4)) {  // beside the row's words, not through them
       svg += line(std::fabs(tick) < 1e-9 ? "zero" : "grid", x.at(tick), middle - 13, x.at(tick), middle + 13);
     }

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "lab/plots.h"
+
 namespace tessera::lab {
 namespace {
 
@@ -98,6 +100,10 @@ TEST(GateRun, APassOfPerfNeedsItsNumbers) {
   ASSERT_TRUE(run.timing.has_value());
   EXPECT_EQ(run.timing->ratio, 1.03);
   EXPECT_EQ(run.timing->samples_b[1], 2.1);
+  const GateRun loud = judge(kPerf, "gate", ended(1, R"({"gate":"perf","verdict":"fail","summary":"x","ratio":1.0,
+      "interval":[0.4,2.4],"noise_floor":1.9})"));
+  EXPECT_EQ(loud.verdict, Verdict::kFail) << loud.problem;
+  EXPECT_EQ(ratio_plot({{"x", *loud.timing}}, 3.0).find("width=\"-"), std::string::npos);
   for (const char* const broken :
        {R"({"gate":"perf","verdict":"pass","summary":"x"})",
         R"({"gate":"perf","verdict":"pass","summary":"x","ratio":1.03,"interval":[1.02,1.04]})",
