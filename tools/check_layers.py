@@ -2,6 +2,7 @@
 """Checks that every #include follows the arrows of docs/architecture.md.
 
     base <- contract <- { oracle, kernels/* } <- registry <- api <- { engine, gate, lab, cli, bench, python }
+    base <- records <- { gate, lab, cli }
 
 A file may include its own layer and the layers that LAYERS allows it; the public headers (include/tessera) are open to
 all. Tests may include anything. Prints one line per violation; exit code 1 if there is any.
@@ -19,6 +20,7 @@ from source_tree import blank, is_cpp, project_files
 # `kernels` is what the files directly in src/kernels share among the architectures; they never see one another.
 LAYERS = {
     "base": set(),
+    "records": {"base"},
     "contract": {"base"},
     "oracle": {"base", "contract"},
     "kernels": {"base", "contract"},
@@ -29,10 +31,10 @@ LAYERS = {
     "registry": {"base", "contract", "oracle", "kernels", "kernels/cpu", "kernels/sm80", "kernels/sm90"},
     "api": {"base", "contract", "oracle", "kernels", "kernels/cpu", "kernels/sm80", "kernels/sm90", "registry"},
     "engine": {"base"},
-    "gate": {"base", "engine"},
-    "lab": {"base"},  # runs gates as commands, so that it judges any program's
+    "gate": {"base", "records", "engine"},
+    "lab": {"base", "records"},  # runs gates as commands, so that it judges any program's
     # `contract show` prints the constants, `probe` runs the device checks: read-only views for the command line.
-    "cli": {"base", "engine", "gate", "lab", "contract", "probe"},
+    "cli": {"base", "records", "engine", "gate", "lab", "contract", "probe"},
     "bench": {"base", "engine"},
     "python": {"base"},
     "examples": set(),  # what a user of the library can see
@@ -41,7 +43,7 @@ LAYERS = {
 SEES_EVERYTHING = {"tests"}
 
 # Compile without a CUDA toolkit: the contract and its second writing must build with a C++ compiler alone.
-NO_CUDA = {"base", "contract", "oracle", "kernels", "kernels/cpu", "public"}
+NO_CUDA = {"base", "records", "contract", "oracle", "kernels", "kernels/cpu", "public"}
 CUDA_HEADER = re.compile(r"^(cuda|cuda_\w+|cuda\w*|cublas\w*|curand\w*|mma|crt|cub|thrust|cute|cutlass|nv)(\.h|\.hpp|/.*)$|\.cuh$")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|pybind11)/")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)

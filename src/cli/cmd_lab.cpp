@@ -153,7 +153,7 @@ int report(const LabOptions& o, const Lab& opened, const Result<Experiment>& e, 
   }
   draw(opened);
   if (o.json) {
-    fmt::print("{}", lab::pretty_json(to_json(e.value())));
+    fmt::print("{}", pretty_json(to_json(e.value())));
   } else {
     fmt::print("{}: {}\nreport: {}\n", e.value().name, words, (opened.folder() / (e.value().name + ".html")).string());
   }
@@ -186,7 +186,7 @@ int run_init(LabOptions& o) {
   }
   const std::string folder = std::filesystem::absolute(o.folder).lexically_normal().string();
   if (o.json) {
-    fmt::print("{}", lab::pretty_json({{"lab", folder}}));
+    fmt::print("{}", pretty_json({{"lab", folder}}));
   } else {
     fmt::print(
         "{}: a new lab; its gates are in lab.json\nnext: tessera lab new TITLE --class bit-neutral --expect PERCENT "
@@ -312,7 +312,7 @@ int run_index(LabOptions& o) {
     return fail(census.status());
   }
   if (o.json) {
-    fmt::print("{}", lab::pretty_json(lab::index_json(census.value())));
+    fmt::print("{}", pretty_json(lab::index_json(census.value())));
   } else {
     for (const Experiment& e : census.value().experiments) {
       fmt::print("{:04}  {:<9} {:<14} {:<22} attempts {:<14} {}\n", e.number, e.state(), e.change_class,
@@ -339,7 +339,7 @@ int run_show(LabOptions& o) {
   if (!e.ok()) {
     return fail(Status(e.status().code(), for_terminal(e.status().text())));
   }
-  fmt::print("{}", o.json ? lab::pretty_json(to_json(e.value())) : lab::report_markdown(e.value(), {}));
+  fmt::print("{}", o.json ? pretty_json(to_json(e.value())) : lab::report_markdown(e.value(), {}));
   return kGood;
 }
 

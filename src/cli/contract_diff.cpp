@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/contract_identity.h"
+#include "records/canonical_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,10 +23,12 @@ struct DiffOptions {
 };
 
 // What `contract show --json` prints, or any JSON with a contract_id: a gate's record or report, `run --json`.
-Result<ContractDescription> read_file(const std::string& path) {
+Result<ContractDescription> read_description(const std::string& path) {
   Result<std::string> text = read_text_file(path);
   TESSERA_RETURN_IF_ERROR(text.status());
-  const nlohmann::json j = nlohmann::json::parse(text.value(), nullptr, false);
+  Result<Json> parsed = parse_json(text.value(), path);
+  TESSERA_RETURN_IF_ERROR(parsed.status());
+  const Json& j = parsed.value();
   ContractDescription d;
   d.source = path;
   try {
@@ -37,12 +40,12 @@ Result<ContractDescription> read_file(const std::string& path) {
     }
     if (j.is_object() && j.contains("constants")) {
       d.version = j.at("contract");
-      for (const nlohmann::json& c : j.at("constants")) {
+      for (const Json& c : j.at("constants")) {
         d.constants[{c.at("scope"), c.at("name")}] = c.at("value");
       }
       return d;
     }
-  } catch (const nlohmann::json::exception&) {  // falls through to the sentence below
+  } catch (const Json::exception&) {  // falls through to the sentence below
   }
   return Status(Code::kBadFile,
                 fmt::format("{}: got something else; allowed what `tessera contract show --json` prints, "
@@ -53,7 +56,7 @@ Result<ContractDescription> read_file(const std::string& path) {
 Result<ContractDescription> describe(const std::string& text) {
   std::error_code ignored;
   if (std::filesystem::exists(text, ignored)) {
-    return read_file(text);
+    return read_description(text);
   }
   Result<std::vector<IdentityPart>> parts = parse_contract_id(text);
   TESSERA_RETURN_IF_ERROR(parts.status());

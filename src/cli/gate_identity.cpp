@@ -1,14 +1,12 @@
 // tessera gate identity: the greedy tokens and the bits of every logits row, against a record.
 #include <fmt/format.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
-#include "cli/gate_kernels.h"
 #include "cli/gate_model.h"
 #include "gate/identity.h"
 
@@ -16,12 +14,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kGate = "identity";
-
-struct IdentityCommand {
-  GateModelOptions model;
-  KernelOptions kernels;
-  bool write = false;
-};
 
 nlohmann::ordered_json to_json(const PromptIdentity& p) {
   nlohmann::ordered_json j;
@@ -61,7 +53,7 @@ void print_text(const IdentityReport& r) {
   fmt::print("\ncontract of the record {}\ncontract here          {}\n", r.record_contract_id, r.contract_id);
 }
 
-int write(const IdentityCommand& o) {
+int write(const RecordGateOptions& o) {
   GateModel gate(kGate, o.model);
   if (const Status s = gate.load(); !s.ok()) {
     return gate_error(kGate, s, o.model.model.json);
@@ -91,7 +83,7 @@ int write(const IdentityCommand& o) {
               o.model.model.json);
 }
 
-int check(const IdentityCommand& o) {
+int check(const RecordGateOptions& o) {
   Result<GateRecord> record = read_gate_record(o.model.record);
   if (!record.ok()) {
     return gate_error(kGate, record.status(), o.model.model.json);
@@ -123,20 +115,12 @@ int check(const IdentityCommand& o) {
 }  // namespace
 
 void add_gate_identity(CLI::App& gate, int* exit_code) {
-  auto o = std::make_shared<IdentityCommand>();
-  CLI::App* command = gate.add_subcommand("identity", "Greedy tokens and raw logits must have the record's bits");
-  o->model.add_to(*command);
-  command->add_flag("--write", o->write, "make the record instead of checking it");
-  o->kernels.add_to(*command, true);
-  command->callback([o, exit_code] {
-    if (o->model.model.model.empty()) {
-      *exit_code = run_kernel_gate(kGate, o->kernels, o->model.model.json);
-    } else if (const Status s = o->model.check(); !s.ok()) {
-      *exit_code = gate_error(kGate, s, o->model.model.json);
-    } else {
-      *exit_code = o->write ? write(*o) : check(*o);
-    }
-  });
+  add_record_gate(gate, exit_code,
+                  {.name = kGate,
+                   .description = "Greedy tokens and raw logits must have the record's bits",
+                   .write_help = "make the record instead of checking it",
+                   .write = write,
+                   .check = check});
 }
 
 }  // namespace tessera::cli

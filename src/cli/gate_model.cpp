@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "records/canonical_json.h"
 
 namespace tessera::cli {
 
@@ -41,7 +42,9 @@ Result<std::vector<Prompt>> GateModel::prompts() const {
   }
   Result<std::string> text = read_text_file(options_.prompts_file);
   TESSERA_RETURN_IF_ERROR(text.status());
-  const nlohmann::json j = nlohmann::json::parse(text.value(), nullptr, false);
+  Result<Json> parsed = parse_json(text.value(), options_.prompts_file);
+  TESSERA_RETURN_IF_ERROR(parsed.status());
+  const Json& j = parsed.value();
   const Status bad(Code::kBadFile, fmt::format("{}: got something else; allowed a JSON array of texts, or of objects "
                                                "with a \"name\" and a \"text\"",
                                                options_.prompts_file));
@@ -49,7 +52,7 @@ Result<std::vector<Prompt>> GateModel::prompts() const {
     return bad;
   }
   std::vector<Prompt> prompts;
-  for (const nlohmann::json& p : j) {
+  for (const Json& p : j) {
     const std::string number = fmt::format("prompt {}", prompts.size());
     if (p.is_string()) {
       prompts.push_back({number, p.get<std::string>()});
@@ -67,6 +70,23 @@ OnPrompt GateModel::on_prompt() {
   return [this](const std::string& name, size_t index, size_t count) {
     line_.update(static_cast<double>(index) / static_cast<double>(count), name);
   };
+}
+
+void add_record_gate(CLI::App& gate, int* exit_code, const RecordGate& what) {
+  auto o = std::make_shared<RecordGateOptions>();
+  CLI::App* command = gate.add_subcommand(what.name, what.description);
+  o->model.add_to(*command);
+  command->add_flag("--write", o->write, what.write_help);
+  o->kernels.add_to(*command, true);
+  command->callback([o, exit_code, what] {
+    if (o->model.model.model.empty()) {
+      *exit_code = run_kernel_gate(what.name, o->kernels, o->model.model.json);
+    } else if (const Status s = o->model.check(); !s.ok()) {
+      *exit_code = gate_error(what.name, s, o->model.model.json);
+    } else {
+      *exit_code = o->write ? what.write(*o) : what.check(*o);
+    }
+  });
 }
 
 }  // namespace tessera::cli

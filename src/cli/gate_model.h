@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "cli/console.h"
+#include "cli/gate_kernels.h"
 #include "cli/model_options.h"
 #include "engine/engine.h"
 #include "gate/configuration.h"
@@ -46,5 +47,22 @@ class GateModel {
   Configuration configuration_;
   std::unique_ptr<Engine> engine_;
 };
+
+struct RecordGateOptions {
+  GateModelOptions model;
+  KernelOptions kernels;
+  bool write = false;
+};
+
+// A gate that compares a model with a record, or attention kernels where no model is named.
+struct RecordGate {
+  const char* name;
+  const char* description;
+  const char* write_help;
+  int (*write)(const RecordGateOptions&);  // makes the record; both print, and return the exit code
+  int (*check)(const RecordGateOptions&);
+};
+
+void add_record_gate(CLI::App& gate, int* exit_code, const RecordGate& what);
 
 }  // namespace tessera::cli

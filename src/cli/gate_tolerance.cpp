@@ -3,25 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
-#include "cli/gate_kernels.h"
 #include "cli/gate_model.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr const char* kGate = "tolerance";
-
-struct ToleranceCommand {
-  GateModelOptions model;
-  KernelOptions kernels;
-  bool write = false;
-};
 
 const char* kind_name(FlipKind kind) {
   return kind == FlipKind::kKnifeEdge ? "sampler knife-edge" : "kernel drift";
@@ -90,7 +82,7 @@ void print_text(const ToleranceReport& r, const GateRecord& record, const Tokeni
   fmt::print("\ncontract of the record {}\ncontract here          {}\n", r.record_contract_id, r.contract_id);
 }
 
-int write(const ToleranceCommand& o) {
+int write(const RecordGateOptions& o) {
   const bool json = o.model.model.json;
   GateModel gate(kGate, o.model);
   if (const Status s = gate.load(); !s.ok()) {
@@ -123,7 +115,7 @@ int write(const ToleranceCommand& o) {
       json);
 }
 
-int check(const ToleranceCommand& o) {
+int check(const RecordGateOptions& o) {
   const bool json = o.model.model.json;
   Result<GateRecord> record = read_gate_record(o.model.record);
   if (!record.ok()) {
@@ -154,21 +146,13 @@ int check(const ToleranceCommand& o) {
 }  // namespace
 
 void add_gate_tolerance(CLI::App& gate, int* exit_code) {
-  auto o = std::make_shared<ToleranceCommand>();
-  CLI::App* command =
-      gate.add_subcommand("tolerance", "For changes of the order of sums: rounding, or a fault? Limits from controls");
-  o->model.add_to(*command);
-  command->add_flag("--write", o->write, "make the record, FILE and FILE.rows (all logits), instead of checking it");
-  o->kernels.add_to(*command, true);
-  command->callback([o, exit_code] {
-    if (o->model.model.model.empty()) {
-      *exit_code = run_kernel_gate(kGate, o->kernels, o->model.model.json);
-    } else if (const Status s = o->model.check(); !s.ok()) {
-      *exit_code = gate_error(kGate, s, o->model.model.json);
-    } else {
-      *exit_code = o->write ? write(*o) : check(*o);
-    }
-  });
+  add_record_gate(
+      gate, exit_code,
+      {.name = kGate,
+       .description = "For changes of the order of sums: rounding, or a fault? Limits from controls",
+       .write_help = "make the record, FILE and FILE.rows (all logits), instead of checking it",
+       .write = write,
+       .check = check});
 }
 
 }  // namespace tessera::cli

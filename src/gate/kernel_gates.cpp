@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "base/numeric_types.h"
 #include "gate/case_reference.h"
@@ -188,6 +189,35 @@ std::vector<Variant> variants_of(const KernelCase& c, bool on_cpu) {
   return all;
 }
 
+// What of a problem's two outputs decides; the verdict goes into the last.
+using JudgePair = std::function<Status(const KernelCase&, const KernelOutput&, const KernelOutput&, KernelGateCase*)>;
+
+// Runs both on every problem; one that either refuses is no part of the verdict.
+Result<KernelGateReport> compare_pair(KernelRunner& a, KernelRunner& b, std::span<const KernelCase> grid,
+                                      const OnCase& on_case, const JudgePair& judge, const char* passed) {
+  KernelGateReport report;
+  for (size_t i = 0; i < grid.size(); ++i) {
+    const KernelCase& c = grid[i];
+    if (on_case) {
+      on_case(c.name, i, grid.size());
+    }
+    KernelGateCase& result = report.cases.emplace_back();
+    result.name = c.name;
+    Result<KernelOutput> of_a = a.run(c, {});
+    Result<KernelOutput> of_b = b.run(c, {});
+    if (refused(of_a.status(), &result) || refused(of_b.status(), &result)) {
+      continue;
+    }
+    TESSERA_RETURN_IF_ERROR(of_a.status());
+    TESSERA_RETURN_IF_ERROR(of_b.status());
+    TESSERA_RETURN_IF_ERROR(describe(a, c, &report.contract_a));
+    TESSERA_RETURN_IF_ERROR(describe(b, c, &report.contract_b));
+    TESSERA_RETURN_IF_ERROR(judge(c, of_a.value(), of_b.value(), &result));
+  }
+  finish(passed, &report);
+  return report;
+}
+
 }  // namespace
 
 Metrics KernelGateReport::metrics() const {
@@ -213,40 +243,25 @@ Metrics KernelGateReport::metrics() const {
 
 Result<KernelGateReport> kernel_identity(KernelRunner& a, KernelRunner& b, std::span<const KernelCase> grid,
                                          const OnCase& on_case) {
-  KernelGateReport report;
-  for (size_t i = 0; i < grid.size(); ++i) {
-    const KernelCase& c = grid[i];
-    if (on_case) {
-      on_case(c.name, i, grid.size());
-    }
-    KernelGateCase& result = report.cases.emplace_back();
-    result.name = c.name;
-    Result<KernelOutput> wanted = a.run(c, {});
-    Result<KernelOutput> got = b.run(c, {});
-    if (refused(wanted.status(), &result) || refused(got.status(), &result)) {
-      continue;
-    }
-    TESSERA_RETURN_IF_ERROR(wanted.status());
-    TESSERA_RETURN_IF_ERROR(got.status());
-    TESSERA_RETURN_IF_ERROR(describe(a, c, &report.contract_a));
-    TESSERA_RETURN_IF_ERROR(describe(b, c, &report.contract_b));
-    compare(c, wanted.value(), got.value(), CaseTensors(c, {}), &result);
+  const auto judge = [&b](const KernelCase& c, const KernelOutput& wanted, const KernelOutput& got,
+                          KernelGateCase* result) -> Status {
+    compare(c, wanted, got, CaseTensors(c, {}), result);
     for (int repeat = 1; repeat < kRepeats; ++repeat) {
       Result<KernelOutput> again = b.run(c, {});
       TESSERA_RETURN_IF_ERROR(again.status());
-      result.repeatable = result.repeatable && again.value() == got.value();
+      result->repeatable = result->repeatable && again.value() == got;
     }
-    if (!result.repeatable) {
-      result.name += " (B differs from itself)";
+    if (!result->repeatable) {
+      result->name += " (B differs from itself)";
     }
-    const bool good = finite(c, got.value());
+    const bool good = finite(c, got);
     if (!good) {
-      result.name += " (NaN or infinite)";
+      result->name += " (NaN or infinite)";
     }
-    result.verdict = result.rows_differing == 0 && result.repeatable && good ? Verdict::kPass : Verdict::kFail;
-  }
-  finish("B's bytes are A's", &report);
-  return report;
+    result->verdict = result->rows_differing == 0 && result->repeatable && good ? Verdict::kPass : Verdict::kFail;
+    return {};
+  };
+  return compare_pair(a, b, grid, on_case, judge, "B's bytes are A's");
 }
 
 Result<KernelGateReport> kernel_invariance(KernelRunner& a, std::span<const KernelCase> grid, const OnCase& on_case) {
@@ -292,27 +307,12 @@ Result<KernelGateReport> kernel_invariance(KernelRunner& a, std::span<const Kern
 
 Result<KernelGateReport> kernel_tolerance(KernelRunner& a, KernelRunner& b, std::span<const KernelCase> grid,
                                           const OnCase& on_case) {
-  KernelGateReport report;
-  for (size_t i = 0; i < grid.size(); ++i) {
-    const KernelCase& c = grid[i];
-    if (on_case) {
-      on_case(c.name, i, grid.size());
-    }
-    KernelGateCase& result = report.cases.emplace_back();
-    result.name = c.name;
-    Result<KernelOutput> control = a.run(c, {});
-    Result<KernelOutput> got = b.run(c, {});
-    if (refused(control.status(), &result) || refused(got.status(), &result)) {
-      continue;
-    }
-    TESSERA_RETURN_IF_ERROR(control.status());
-    TESSERA_RETURN_IF_ERROR(got.status());
-    TESSERA_RETURN_IF_ERROR(describe(a, c, &report.contract_a));
-    TESSERA_RETURN_IF_ERROR(describe(b, c, &report.contract_b));
-    judge_errors(c, control.value(), got.value(), &result);
-  }
-  finish("B is as close to float64 as the controls", &report);
-  return report;
+  const auto judge = [](const KernelCase& c, const KernelOutput& control, const KernelOutput& got,
+                        KernelGateCase* result) -> Status {
+    judge_errors(c, control, got, result);
+    return {};
+  };
+  return compare_pair(a, b, grid, on_case, judge, "B is as close to float64 as the controls");
 }
 
 }  // namespace tessera

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "gate/kernel_case.h"
+#include "records/canonical_json.h"
 
 namespace tessera {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMostRows = int64_t{1} << 20;
 constexpr int64_t kMostKeys = int64_t{1} << 20;
 
-void read_case(const nlohmann::json& j, KernelCase* c) {
+void read_case(const Json& j, KernelCase* c) {
   const std::string dtype = j.value("dtype", "f32");
   c->dtype = dtype == "f16" ? TESSERA_F16 : dtype == "bf16" ? TESSERA_BF16 : TESSERA_F32;
   c->name = j.value("name", c->name);
@@ -44,12 +44,14 @@ Result<std::vector<KernelCase>> parse_grid(const std::string& path, const std::s
   static const std::set<std::string> known = {"name",     "dtype", "o_f32",  "head_dim",    "heads_q",
                                               "heads_kv", "batch", "causal", "seqlen_q",    "seqlen_k",
                                               "softcap",  "sinks", "seed",   "window_left", "page_size"};
-  const nlohmann::json j = nlohmann::json::parse(text, nullptr, false);
+  Result<Json> parsed = parse_json(text, path);
+  TESSERA_RETURN_IF_ERROR(parsed.status());
+  const Json& j = parsed.value();
   if (!j.is_array() || j.empty()) {
     return Status(Code::kBadFile, fmt::format("{}: got something else; allowed a JSON array of problems", path));
   }
   std::vector<KernelCase> grid;
-  for (const nlohmann::json& item : j) {
+  for (const Json& item : j) {
     KernelCase c;
     c.name = fmt::format("problem {}", grid.size());
     const auto bad = [&](const std::string& what) {
@@ -66,7 +68,7 @@ Result<std::vector<KernelCase>> parse_grid(const std::string& path, const std::s
     }
     try {
       read_case(item, &c);
-    } catch (const nlohmann::json::exception& e) {
+    } catch (const Json::exception& e) {
       return bad(e.what());
     }
     const std::string dtype = item.value("dtype", "f32");

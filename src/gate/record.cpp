@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/sha256.h"
-#include "engine/gguf/mapped_file.h"
-#include "gate/json_record.h"
+#include "records/canonical_json.h"
+#include "records/files.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
 namespace {
 
-nlohmann::json to_json(const PromptRecord& p) {
+constexpr size_t kMostBytes = size_t{1} << 28;
+constexpr const char* kDigestKey = "record_sha256";
+
+Json to_json(const PromptRecord& p) {
   return {{"name", p.name},
           {"text", p.text},
           {"tokens", p.tokens},
@@ -22,7 +23,7 @@ nlohmann::json to_json(const PromptRecord& p) {
           {"logits_sha256", p.logits_sha256}};
 }
 
-PromptRecord prompt_from_json(const nlohmann::json& j) {
+PromptRecord prompt_from_json(const Json& j) {
   return {.name = j.at("name"),
           .text = j.at("text"),
           .tokens = j.at("tokens"),
@@ -30,12 +31,12 @@ PromptRecord prompt_from_json(const nlohmann::json& j) {
           .logits_sha256 = j.at("logits_sha256")};
 }
 
-nlohmann::json to_json(const DriftFigures& f) {
+Json to_json(const DriftFigures& f) {
   return {{"max_all", f.max_all}, {"max_top", f.max_top}, {"rms", f.rms},
           {"p999", f.p999},       {"kl_mean", f.kl_mean}, {"kl_max", f.kl_max}};
 }
 
-DriftFigures figures_from_json(const nlohmann::json& j) {
+DriftFigures figures_from_json(const Json& j) {
   return {.max_all = j.at("max_all"),
           .max_top = j.at("max_top"),
           .rms = j.at("rms"),
@@ -44,8 +45,8 @@ DriftFigures figures_from_json(const nlohmann::json& j) {
           .kl_max = j.at("kl_max")};
 }
 
-nlohmann::json to_json(const ToleranceRecord& t) {
-  nlohmann::json j;
+Json to_json(const ToleranceRecord& t) {
+  Json j;
   j["rows"] = {{"count", t.rows}, {"sha256", t.rows_sha256}};
   for (size_t i = 0; i < t.controls.size(); ++i) {
     j["controls"].push_back({{"name", t.control_names[i]}, {"figures", to_json(t.controls[i])}});
@@ -60,11 +61,11 @@ nlohmann::json to_json(const ToleranceRecord& t) {
   return j;
 }
 
-ToleranceRecord tolerance_from_json(const nlohmann::json& j) {
+ToleranceRecord tolerance_from_json(const Json& j) {
   ToleranceRecord t;
   t.rows = j.at("rows").at("count");
   t.rows_sha256 = j.at("rows").at("sha256");
-  for (const nlohmann::json& c : j.at("controls")) {
+  for (const Json& c : j.at("controls")) {
     t.control_names.push_back(c.at("name"));
     t.controls.push_back(figures_from_json(c.at("figures")));
   }
@@ -76,6 +77,34 @@ ToleranceRecord tolerance_from_json(const nlohmann::json& j) {
   t.draws = j.at("draws");
   t.disagreements = j.at("disagreements");
   return t;
+}
+
+// The object in the file, if its bytes are those that write_gate_record wrote.
+Result<Json> read_whole_record(const std::string& path) {
+  Result<std::string> text = read_file(path, kMostBytes);
+  TESSERA_RETURN_IF_ERROR(text.status());
+  const auto bad = [&](const std::string& got) {
+    return Status(Code::kBadFile, fmt::format("{}: got {}; allowed a whole, unchanged record of format '{}'; write it "
+                                              "again with --write",
+                                              path, got, kGateRecordFormat));
+  };
+  Result<Json> content = parse_json(text.value(), path);
+  if (!content.ok() || !content.value().is_object()) {
+    return bad("no JSON object");
+  }
+  const Json format = content.value().value("format", Json());
+  if (format != kGateRecordFormat) {
+    return bad(format.is_null() ? "no format" : "format " + compact_json(format));
+  }
+  const Json digest = content.value().value(kDigestKey, Json());
+  if (digest != digest_without(content.value(), kDigestKey)) {
+    return bad(fmt::format("a content that its {} does not belong to", kDigestKey));
+  }
+  // The bytes themselves are checked, not only what they parse to: a record that was edited by hand is told so.
+  if (pretty_json(content.value()) != text.value()) {
+    return bad("bytes that are not canonical");
+  }
+  return content;
 }
 
 Status check_prompts(const std::string& path, const GateRecord& r) {
@@ -110,7 +139,7 @@ const char* kv_type_name(tessera_dtype dtype) {
 }
 
 Status write_gate_record(const std::string& path, const GateRecord& record) {
-  nlohmann::json j;
+  Json j;
   j["tessera_version"] = record.tessera_version;
   j["contract_id"] = record.contract_id;
   j["model"] = {{"name", record.model_name}, {"sha256", record.model_sha256}, {"kv_type", record.kv_type}};
@@ -120,13 +149,15 @@ Status write_gate_record(const std::string& path, const GateRecord& record) {
   if (record.tolerance.has_value()) {
     j["tolerance"] = to_json(*record.tolerance);
   }
-  return write_json_record(path, kGateRecordFormat, std::move(j));
+  j["format"] = kGateRecordFormat;
+  j[kDigestKey] = digest_without(j, kDigestKey);
+  return write_file_atomically(path, pretty_json(j));
 }
 
 Result<GateRecord> read_gate_record(const std::string& path) {
-  Result<nlohmann::json> file = read_json_record(path, kGateRecordFormat);
+  Result<Json> file = read_whole_record(path);
   TESSERA_RETURN_IF_ERROR(file.status());
-  const nlohmann::json& j = file.value();
+  const Json& j = file.value();
   GateRecord r;
   try {
     r.tessera_version = j.at("tessera_version");
@@ -134,13 +165,13 @@ Result<GateRecord> read_gate_record(const std::string& path) {
     r.model_name = j.at("model").at("name");
     r.model_sha256 = j.at("model").at("sha256");
     r.kv_type = j.at("model").at("kv_type");
-    for (const nlohmann::json& p : j.at("prompts")) {
+    for (const Json& p : j.at("prompts")) {
       r.prompts.push_back(prompt_from_json(p));
     }
     if (j.contains("tolerance")) {
       r.tolerance = tolerance_from_json(j.at("tolerance"));
     }
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const Json::exception& e) {
     return Status(Code::kBadFile, fmt::format("{}: got '{}'; allowed the keys of a gate record; write it again with "
                                               "--write",
                                               path, e.what()));
@@ -168,15 +199,7 @@ Status check_same_model(const GateRecord& record, const Engine& engine, const st
 Result<std::string> hash_model(const Engine& engine) {
   Sha256 hash;
   for (const GgufFile& file : engine.files().files()) {
-    Result<MappedFile> mapped = MappedFile::open(file.name());
-    TESSERA_RETURN_IF_ERROR(mapped.status());
-    const std::span<const std::byte> bytes = mapped.value().bytes();
-    constexpr size_t kStep = size_t{1} << 24;  // pages go back as we pass, or the file would stay resident
-    for (size_t at = 0; at < bytes.size(); at += kStep) {
-      const size_t n = std::min(kStep, bytes.size() - at);
-      hash.update(bytes.data() + at, n);
-      mapped.value().advise_dontneed(at, n);
-    }
+    TESSERA_RETURN_IF_ERROR(hash_file(file.name(), &hash));
   }
   return to_hex(hash.digest());
 }

@@ -1,5 +1,8 @@
 // The record that the engine's gates compare with: what a model answered to fixed prompts, by tokens and by the hash of
 // every logits row, and the thresholds that a control gave.
+//
+// On disk it is pretty_json of one object. Its "record_sha256" is digest_without of that object: it finds damage and
+// hand edits, and is no signature.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +60,11 @@ struct GateRecord {
   std::optional<ToleranceRecord> tolerance;  // if the tolerance gate wrote it
 };
 
+// Replaces the file: whoever reads meanwhile sees the old record or the new one, never half of one.
 Status write_gate_record(const std::string& path, const GateRecord& record);
 
-// Also checks that every list has the length that it must have; kBadFile otherwise.
+// kIo when the file cannot be read; kBadFile when its bytes are not those that were written. Also checks that every
+// list has the length that it must have; kBadFile otherwise.
 Result<GateRecord> read_gate_record(const std::string& path);
 
 // kInvalidArgument, naming what differs, unless the engine holds the model and the KV type that the record was made

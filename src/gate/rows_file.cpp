@@ -1,13 +1,10 @@
 #include "gate/rows_file.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace tessera {
@@ -23,53 +20,30 @@ Header header_of(int64_t vocab, int64_t layers, int64_t hidden) {
   return h;
 }
 
-Status write_error(const std::string& path) {
-  return Status(Code::kIo,
-                fmt::format("{}: got '{}' while writing; allowed a folder with room for the logits; free some "
-                            "disk space or choose another path",
-                            path, std::generic_category().message(errno)));
-}
-
 }  // namespace
 
 Status RowsWriter::open(const std::string& path, int64_t vocab, int64_t layers, int64_t hidden) {
-  path_ = path;
-  part_ = fmt::format("{}.part{}", path, ::getpid());
-  file_ = std::fopen(part_.c_str(), "wb");
-  if (file_ == nullptr) {
-    return write_error(path_);
-  }
+  Result<AtomicFile> file = AtomicFile::create(path);
+  TESSERA_RETURN_IF_ERROR(file.status());
+  file_ = std::move(file).value();
   const Header header = header_of(vocab, layers, hidden);
   static_assert(sizeof(header) == RowsFile::kHeaderBytes);
-  return put(header.data(), sizeof(header));
+  return put(std::as_bytes(std::span(header)));
 }
 
-RowsWriter::~RowsWriter() {
-  if (file_ != nullptr) {
-    std::fclose(file_);
-    ::unlink(part_.c_str());
-  }
-}
-
-Status RowsWriter::put(const void* data, size_t bytes) {
-  hash_.update(data, bytes);
-  return std::fwrite(data, 1, bytes, file_) == bytes ? Status() : write_error(path_);
+Status RowsWriter::put(std::span<const std::byte> bytes) {
+  hash_.update(bytes.data(), bytes.size());
+  return file_->append(bytes);
 }
 
 Status RowsWriter::append(std::span<const float> logits, std::span<const float> layers) {
   ++rows_;
-  TESSERA_RETURN_IF_ERROR(put(logits.data(), logits.size_bytes()));
-  return put(layers.data(), layers.size_bytes());
+  TESSERA_RETURN_IF_ERROR(put(std::as_bytes(logits)));
+  return put(std::as_bytes(layers));
 }
 
 Status RowsWriter::finish(std::string* sha256, int64_t* rows) {
-  std::FILE* const file = std::exchange(file_, nullptr);
-  const bool written = std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
-  if (std::fclose(file) != 0 || !written || std::rename(part_.c_str(), path_.c_str()) != 0) {
-    Status status = write_error(path_);
-    ::unlink(part_.c_str());
-    return status;
-  }
+  TESSERA_RETURN_IF_ERROR(file_->commit());
   *sha256 = to_hex(hash_.digest());
   *rows = rows_;
   return {};

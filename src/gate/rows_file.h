@@ -3,36 +3,30 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/sha256.h"
 #include "base/status.h"
 #include "engine/gguf/mapped_file.h"
+#include "records/files.h"
 
 namespace tessera {
 
 class RowsWriter {
  public:
-  RowsWriter() = default;
-  // The rows go into a new file, which finish() renames to `path`; without a finish() it is removed.
+  // `path` is replaced by finish(); without one it stays as it was.
   Status open(const std::string& path, int64_t vocab, int64_t layers, int64_t hidden);
-  ~RowsWriter();
-  RowsWriter(const RowsWriter&) = delete;
-  RowsWriter& operator=(const RowsWriter&) = delete;
 
   // `layers` is (layers, hidden).
   Status append(std::span<const float> logits, std::span<const float> layers);
   Status finish(std::string* sha256, int64_t* rows);
 
  private:
-  Status put(const void* data, size_t bytes);
+  Status put(std::span<const std::byte> bytes);
 
-  std::string path_;
-  std::string part_;
-  std::FILE* file_ = nullptr;
+  std::optional<AtomicFile> file_;
   Sha256 hash_;
   int64_t rows_ = 0;
 };

@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 #include "lab/experiment.h"
-#include "lab/files.h"
+#include "records/files.h"
 
 namespace tessera::lab {
 

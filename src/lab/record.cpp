@@ -2,19 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <span>
 #include <utility>
-
-#include "base/sha256.h"
 
 namespace tessera::lab {
 namespace {
-
-std::string digest_of(Json event) {
-  event.erase("digest");
-  const std::string text = compact_json(event);
-  return sha256_hex(std::as_bytes(std::span(text)));
-}
 
 Status altered(std::string_view what, const std::string& got) {
   return {Code::kBadFile, fmt::format("{}: got {}; allowed is a record as tessera lab wrote it; it was altered: bring "
@@ -30,7 +21,7 @@ std::string no_digest() {
 
 void append_event(Record* record, Json event, const std::string& previous) {
   event["previous"] = record->events.empty() ? previous : record->head();
-  event["digest"] = digest_of(event);
+  event["digest"] = digest_without(event, "digest");
   record->events.push_back(std::move(event));
 }
 
@@ -59,7 +50,7 @@ Result<Record> parse_record(std::string_view text, std::string_view what) {
     if ((event["type"] == kFirstType) != record.events.empty()) {
       return altered(what, name() + ", where an experiment does not begin or begins again");
     }
-    if (event["digest"] != digest_of(event)) {
+    if (event["digest"] != digest_without(event, "digest")) {
       return altered(what, name() + " with a digest that does not fit its content");
     }
     if (!record.events.empty() && event["previous"] != record.events.back()["digest"]) {

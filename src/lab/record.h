@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "lab/canonical_json.h"
+#include "records/canonical_json.h"
 
 namespace tessera::lab {
 

@@ -16,8 +16,6 @@ Result<std::string> clean_text(std::string_view text, std::string_view what, siz
 // The same on one line.
 Result<std::string> clean_line(std::string_view text, std::string_view what, size_t most_bytes);
 
-bool is_utf8(std::string_view text);
-
 // What a gate or a tool printed, whatever its bytes: bytes that are no UTF-8 and control characters become '?', new
 // lines stay if `lines`; at most `most_bytes`, the middle cut out.
 std::string tame(std::string_view text, size_t most_bytes, bool lines);

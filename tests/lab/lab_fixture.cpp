@@ -1,23 +1,11 @@
 #include "lab/lab_fixture.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <fstream>
 #include <sstream>
 
 namespace tessera::lab {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "tessera_lab_XXXXXX").string();
-  EXPECT_NE(::mkdtemp(name.data()), nullptr);
-  path_ = std::filesystem::canonical(name);
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
-}
 
 LabTest::LabTest() {
   Settings settings;

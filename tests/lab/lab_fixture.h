@@ -9,20 +9,9 @@
 #include <vector>
 
 #include "lab/lab.h"
+#include "records/temporary_folder.h"
 
 namespace tessera::lab {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder();
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 class LabTest : public testing::Test {
  protected:

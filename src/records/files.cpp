@@ -1,4 +1,4 @@
-#include "lab/files.h"
+#include "records/files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,9 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/sha256.h"
-
-namespace tessera::lab {
+namespace tessera {
 namespace {
 
 std::string error_text(int error) {
@@ -26,9 +24,12 @@ class Descriptor {
   explicit Descriptor(int value) : value_(value) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { close_now(); }
+  ~Descriptor() {
+    if (value_ >= 0) {
+      ::close(value_);
+    }
+  }
   int get() const { return value_; }
-  int close_now() { return value_ < 0 ? 0 : ::close(std::exchange(value_, -1)); }
 
  private:
   int value_;
@@ -38,20 +39,6 @@ Status cannot_write(const std::filesystem::path& path, int error) {
   return {Code::kIo, fmt::format("{}: got '{}'; allowed is a folder that can be written and has space; nothing was "
                                  "changed, repair that and repeat the command",
                                  path.string(), error_text(error))};
-}
-
-int write_whole(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(descriptor, text.data(), text.size());
-    if (n < 0 && errno == EINTR) {
-      continue;
-    }
-    if (n <= 0) {
-      return n < 0 ? errno : ENOSPC;
-    }
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return 0;
 }
 
 int open_retry(const char* path, int flags, mode_t mode = 0) {
@@ -64,35 +51,81 @@ int open_retry(const char* path, int flags, mode_t mode = 0) {
 
 // A rename is on disk once its folder is.
 int sync_folder(const std::filesystem::path& folder) {
-  Descriptor descriptor(open_retry(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY));
+  const Descriptor descriptor(open_retry(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY));
   return descriptor.get() >= 0 && ::fsync(descriptor.get()) == 0 ? 0 : errno;
 }
 
 }  // namespace
 
-Status write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+AtomicFile::AtomicFile(std::filesystem::path path, std::string temporary, int descriptor)
+    : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+  if (!temporary_.empty()) {
+    ::unlink(temporary_.c_str());
+  }
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path) {
   const std::string temporary = fmt::format("{}/.{}.{}.tmp", path.has_parent_path() ? path.parent_path().string() : ".",
                                             path.filename().string(), ::getpid());
-  Descriptor file(open_retry(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644));
-  if (file.get() < 0) {
+  const int descriptor = open_retry(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
+  if (descriptor < 0) {
     return cannot_write(path, errno);
   }
-  int error = write_whole(file.get(), text);
-  if (error == 0 && ::fsync(file.get()) != 0) {
-    error = errno;
+  return AtomicFile(path, temporary, descriptor);
+}
+
+Status AtomicFile::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) {
+      continue;
+    }
+    if (n <= 0) {
+      return cannot_write(path_, n < 0 ? errno : ENOSPC);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
   }
-  if (file.close_now() != 0 && error == 0) {
-    error = errno;
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) {
+    return cannot_write(path_, errno);
   }
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    error = errno;
+  if (::close(std::exchange(descriptor_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return cannot_write(path_, errno);
   }
-  if (error != 0) {
-    ::unlink(temporary.c_str());
-    return cannot_write(path, error);
-  }
-  error = sync_folder(path.parent_path());
-  return error == 0 ? Status{} : cannot_write(path, error);
+  temporary_.clear();
+  const int error = sync_folder(path_.parent_path());
+  return error == 0
+             ? Status{}
+             : Status(Code::kIo, fmt::format("{}: got '{}' after the new file took its place; allowed is a folder "
+                                             "that can be synced; a crash of the machine may bring the old one back",
+                                             path_.string(), error_text(error)));
+}
+
+Status write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  Result<AtomicFile> file = AtomicFile::create(path);
+  TESSERA_RETURN_IF_ERROR(file.status());
+  TESSERA_RETURN_IF_ERROR(file.value().append(std::as_bytes(std::span(text))));
+  return file.value().commit();
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t most_bytes) {
@@ -126,7 +159,7 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t most_byt
   return problem("a larger one");
 }
 
-Result<std::string> sha256_of_file(const std::filesystem::path& path) {
+Status hash_file(const std::filesystem::path& path, Sha256* hash) {
   const Descriptor file(open_retry(path.c_str(), O_RDONLY | O_NONBLOCK));
   struct stat info {};
   std::string got;
@@ -135,21 +168,25 @@ Result<std::string> sha256_of_file(const std::filesystem::path& path) {
   } else if (!S_ISREG(info.st_mode)) {
     got = "no regular file";
   }
-  Sha256 sha;
   std::vector<char> block(size_t{1} << 20);
   while (got.empty()) {
     const ssize_t n = ::read(file.get(), block.data(), block.size());
     if (n == 0) {
-      return to_hex(sha.digest());
+      return {};
     }
     if (n > 0) {
-      sha.update(block.data(), static_cast<size_t>(n));
+      hash->update(block.data(), static_cast<size_t>(n));
     } else if (errno != EINTR) {
       got = fmt::format("'{}'", error_text(errno));
     }
   }
-  return Status(Code::kIo,
-                fmt::format("{}: got {}; allowed is a readable regular file; check the path", path.string(), got));
+  return {Code::kIo, fmt::format("{}: got {}; allowed is a readable regular file; check the path", path.string(), got)};
+}
+
+Result<std::string> sha256_of_file(const std::filesystem::path& path) {
+  Sha256 hash;
+  TESSERA_RETURN_IF_ERROR(hash_file(path, &hash));
+  return to_hex(hash.digest());
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -181,4 +218,4 @@ Result<FileLock> FileLock::acquire(const std::filesystem::path& path, Wait wait)
   return lock;
 }
 
-}  // namespace tessera::lab
+}  // namespace tessera

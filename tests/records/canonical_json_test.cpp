@@ -1,4 +1,4 @@
-#include "lab/canonical_json.h"
+#include "records/canonical_json.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-namespace tessera::lab {
+namespace tessera {
 namespace {
 
 std::string again(const std::string& text) {
@@ -52,6 +52,22 @@ TEST(CanonicalJson, EscapesWhatJsonMustAndNothingElse) {
   EXPECT_EQ(compact_json(Json("a\"b\\c\n\t\x01/\x7f é")), "\"a\\\"b\\\\c\\n\\t\\u0001/\x7f é\"");
 }
 
+// Whatever the bytes of a name in a model's file are: what is written can be read back.
+TEST(CanonicalJson, WritesAByteThatIsNoUtf8AsTheReplacementCharacter) {
+  EXPECT_EQ(compact_json(Json("a\xff\xc3\xa9\xe2\x82z")), "\"a\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz\"");
+}
+
+TEST(CanonicalJson, ADigestLeavesItsOwnKeyOut) {
+  const Json value = {{"b", 0.5}, {"a", 1}};
+  Json sealed = value;
+  sealed["digest"] = digest_without(value, "digest");
+  EXPECT_EQ(digest_without(sealed, "digest"), digest_without(value, "digest"));
+  // printf '{"a":1,"b":0.5}' | sha256sum
+  EXPECT_EQ(digest_without(sealed, "digest"), "2e76599baa1e42fd9bf6253fdc2bf4ea1317abe64622c63aeb6c862f4b705306");
+  sealed["b"] = 0.25;
+  EXPECT_NE(digest_without(sealed, "digest"), digest_without(value, "digest"));
+}
+
 TEST(CanonicalJson, PrettyFormReadsBackAsTheSameValue) {
   const std::string text = R"({"a":[],"b":[1,2.5,"x"],"c":[{"d":1},[3]],"e":{}})";
   const Json value = parse_json(text, "text").value();
@@ -74,4 +90,4 @@ TEST(CanonicalJson, RefusesWhatIsNotStrict) {
 }
 
 }  // namespace
-}  // namespace tessera::lab
+}  // namespace tessera

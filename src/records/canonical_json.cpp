@@ -1,4 +1,4 @@
-#include "lab/canonical_json.h"
+#include "records/canonical_json.h"
 
 #include <fmt/format.h>
 
@@ -7,17 +7,24 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <span>
 #include <vector>
 
-namespace tessera::lab {
+#include "base/sha256.h"
+#include "records/utf8.h"
+
+namespace tessera {
 namespace {
 
 constexpr size_t kMostLevels = 64;
 
-void write_string(const std::string& text, std::string* out) {
+void write_string(std::string_view text, std::string* out) {
   out->push_back('"');
-  for (const char c : text) {
-    switch (c) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    text.remove_prefix(character.size());
+    switch (const char c = character.front(); c) {
       case '"':
         *out += "\\\"";
         break;
@@ -43,7 +50,7 @@ void write_string(const std::string& text, std::string* out) {
         if (static_cast<unsigned char>(c) < 0x20) {
           *out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
         } else {
-          out->push_back(c);
+          *out += length == 0 ? "\xef\xbf\xbd" : character;
         }
     }
   }
@@ -161,6 +168,12 @@ std::string pretty_json(const Json& value) {
   return out;
 }
 
+std::string digest_without(Json object, const std::string& key) {
+  object.erase(key);
+  const std::string text = compact_json(object);
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
 Result<Json> parse_json(std::string_view text, std::string_view what) {
   std::vector<std::set<std::string>> keys;  // of the objects and arrays that are open
   std::string problem;
@@ -192,4 +205,4 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
   return Status(Code::kBadFile, fmt::format("{}: got {}; allowed is one JSON value; repair it", what, problem));
 }
 
-}  // namespace tessera::lab
+}  // namespace tessera
