@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cli/gate_commands.h"
 #include "records/canonical_json.h"
 
 namespace tessera::cli {

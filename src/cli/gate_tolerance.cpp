@@ -146,13 +146,12 @@ int check(const RecordGateOptions& o) {
 }  // namespace
 
 void add_gate_tolerance(CLI::App& gate, int* exit_code) {
-  add_record_gate(
-      gate, exit_code,
-      {.name = kGate,
-       .description = "For changes of the order of sums: rounding, or a fault? Limits from controls",
-       .write_help = "make the record, FILE and FILE.rows (all logits), instead of checking it",
-       .write = write,
-       .check = check});
+  add_record_gate(gate, exit_code,
+                  {.name = kGate,
+                   .description = "For changes of the order of sums: rounding, or a fault? Limits from controls",
+                   .write_help = "make the record, FILE and FILE.rows (all logits), instead of checking it",
+                   .write = write,
+                   .check = check});
 }
 
 }  // namespace tessera::cli

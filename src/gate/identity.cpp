@@ -88,8 +88,8 @@ std::string summarize(const IdentityReport& r) {
     tokens_equal += p.tokens_equal;
     first = first == nullptr && !p.equal() ? &p : first;
   }
-  std::string counts = fmt::format("{} of {} logits rows and {} of {} greedy tokens are the record's", rows_equal,
-                                         rows, tokens_equal, tokens);
+  std::string counts = fmt::format("{} of {} logits rows and {} of {} greedy tokens are the record's", rows_equal, rows,
+                                   tokens_equal, tokens);
   if (first == nullptr) {
     return counts;
   }

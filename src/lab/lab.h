@@ -94,7 +94,6 @@ class Lab {
   Result<std::string> find(const std::string& id) const;  // "7" or "0007-double-buffer" -> the name
   Result<Record> load_record(const std::string& name) const;
   Result<Experiment> append(const std::string& name, Json event) const;
-  Result<FileLock> lock(const std::string& name, FileLock::Wait wait) const;
   Result<Settings> settings() const;
   // Holds the experiment for attempts; an attempt that a crash left open becomes "interrupted".
   Result<FileLock> claim(const std::string& name) const;
