@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "records/utf8.h"
+
 namespace tessera::lab {
 namespace {
 
