@@ -380,7 +380,7 @@ void add_note_options(CLI::App& command, std::map<std::string, std::string>* not
 void add_watch_options(CLI::App& command, LabOptions* o) {
   command.add_option("--limit", o->limit_seconds, "seconds after which a gate is ended")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 1e7));
+      ->check(real_number() & CLI::Range(0.1, 1e7));
   command.add_flag("-q,--quiet", o->quiet, "say nothing on stderr while gates run");
 }
 

@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/gate_checks.h"
 #include "cli/gate_commands.h"
 #include "cli/gate_kernels.h"
 #include "cli/model_options.h"
@@ -154,7 +155,11 @@ void add_gate_invariance(CLI::App& gate, int* exit_code) {
                     "flip one bit of the cache in every schedule: the gate must then fail");
   command->get_option("--model")->required(false);
   o->kernels.add_to(*command, false);
-  command->callback([o, exit_code] {
+  command->callback([o, exit_code, command] {
+    if (const Status s = check_gate_options(*command, Pair::kAlone); !s.ok()) {
+      *exit_code = gate_error("invariance", s, o->model.json);
+      return;
+    }
     *exit_code = o->model.model.empty() ? run_kernel_gate("invariance", o->kernels, o->model.json) : run(*o);
   });
 }

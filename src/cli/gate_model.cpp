@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cli/gate_checks.h"
 #include "cli/gate_commands.h"
 #include "records/canonical_json.h"
 
@@ -79,8 +80,10 @@ void add_record_gate(CLI::App& gate, int* exit_code, const RecordGate& what) {
   o->model.add_to(*command);
   command->add_flag("--write", o->write, what.write_help);
   o->kernels.add_to(*command, true);
-  command->callback([o, exit_code, what] {
-    if (o->model.model.model.empty()) {
+  command->callback([o, exit_code, what, command] {
+    if (const Status together = check_gate_options(*command, Pair::kOfKernels); !together.ok()) {
+      *exit_code = gate_error(what.name, together, o->model.model.json);
+    } else if (o->model.model.model.empty()) {
       *exit_code = run_kernel_gate(what.name, o->kernels, o->model.model.json);
     } else if (const Status s = o->model.check(); !s.ok()) {
       *exit_code = gate_error(what.name, s, o->model.model.json);

@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/gate_checks.h"
 #include "cli/gate_commands.h"
 #include "cli/gate_kernels.h"
 #include "cli/model_options.h"
@@ -202,6 +203,9 @@ int run(PerfCommand& o) {
     r.verdict = Verdict::kInconclusive;
     r.summary = fmt::format("the device did not stay quiet ({}): {}", why, r.summary);
   }
+  if (o.kernels.a == o.kernels.b) {
+    r.summary = "A and B are one configuration, this is noise: " + r.summary;
+  }
   GateOutput out{.gate = kGate, .verdict = r.verdict, .summary = r.summary, .metrics = r.metrics()};
   // Speed of B over A, as `tessera lab` reads it.
   out.details["ratio"] = std::exp(-r.all.median);
@@ -240,7 +244,7 @@ void add_gate_perf(CLI::App& gate, int* exit_code) {
       ->check(CLI::IsMember({"not-slower", "faster"}));
   command->add_option("--margin", o->margin_percent, "percent that still count as not slower")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 50.0));
+      ->check(real_number() & CLI::Range(0.0, 50.0));
   command->add_option("--blocks", o->perf.blocks, "blocks A B B A, each with a block A A A A")
       ->capture_default_str()
       ->check(whole_number<int32_t>(1, 10000));
@@ -251,7 +255,10 @@ void add_gate_perf(CLI::App& gate, int* exit_code) {
       ->capture_default_str()
       ->check(whole_number<int64_t>(0, 65536));
   command->add_flag("--allow-busy", o->allow_busy, "measure although others use the device; the report says so");
-  command->callback([o, exit_code] { *exit_code = run(*o); });
+  command->callback([o, exit_code, command] {
+    const Status s = check_gate_options(*command, Pair::kAny);
+    *exit_code = s.ok() ? run(*o) : gate_error(kGate, s, o->model.json);
+  });
 }
 
 }  // namespace tessera::cli

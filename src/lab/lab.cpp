@@ -171,17 +171,28 @@ struct Known {
   std::string head;
 };
 
-// Empty without an index, or with one that says nothing: it is drawn from the records, and may be deleted.
-std::vector<Known> known_heads(const std::filesystem::path& path) {
+// Empty without an index: it is drawn from the records, and may be deleted. One that says nothing is damage.
+std::vector<Known> known_heads(const std::filesystem::path& path, Census* census) {
   std::vector<Known> known;
+  std::error_code ignored;
+  if (std::filesystem::symlink_status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    return known;
+  }
   const Result<std::string> text = read_file(path, kMostRecordBytes);
   const Result<Json> index = text.ok() ? parse_json(text.value(), kIndexFile) : Result<Json>(text.status());
+  bool sound = index.ok();
   try {
-    for (const Json& entry : index.ok() ? index.value().at("experiments") : Json::array()) {
+    for (const Json& entry : sound ? index.value().at("experiments") : Json::array()) {
       known.push_back({entry.at("name").get<std::string>(), entry.at("head").get<std::string>()});
     }
   } catch (const Json::exception&) {
+    sound = false;
+  }
+  if (!sound) {
     known.clear();
+    census->damages.push_back({kIndexFile,
+                               "it is no index, so nobody knows whether records are missing; look for "
+                               "them, then delete it to have it drawn anew"});
   }
   return known;
 }
@@ -504,11 +515,11 @@ Result<Experiment> Lab::close(const std::string& id, const Close& close) const {
 }
 
 Result<Census> Lab::census() const {
+  Census census;
   // Before the records: the index is drawn after them, so what it knows must be in them.
-  const std::vector<Known> known = known_heads(folder_ / kIndexFile);
+  const std::vector<Known> known = known_heads(folder_ / kIndexFile, &census);
   Result<std::vector<std::string>> names = experiment_names(folder_);
   TESSERA_RETURN_IF_ERROR(names.status());
-  Census census;
   int last_number = 0;
   std::string last_digest = no_digest();  // empty: not known
   for (const std::string& name : names.value()) {

@@ -76,6 +76,16 @@ class Gates(unittest.TestCase):
         compact = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         self.assertEqual(hashlib.sha256(compact.encode()).hexdigest(), digest)
 
+    def test_options_without_effect_are_refused(self):
+        """Else a gate would pass on something else than was meant."""
+        for arguments in (("--record", self.record), ("--write", "--b", "threads=1"), ("--with", "threads=1"), (),
+                          ("-m", "", "--record", self.record), ("--a", ""), ("--grid", "", "--b", "threads=1")):
+            for gate in ("identity", "tolerance"):
+                self.gate(ERROR, gate, *arguments)
+        self.gate(ERROR, "identity", "-m", self.model, "--record", self.record, "--a", "threads=1")
+        self.gate(ERROR, "perf", "--a", "threads=1", "--prefill", "8")
+        self.gate(ERROR, "invariance", "--tokens", "64")
+
     def test_text_ends_with_the_verdict(self):
         for gate in ("identity", "tolerance"):
             done = self.call(gate, "-m", self.model, "-t", "1", "--record", self.record)
@@ -148,8 +158,8 @@ class Gates(unittest.TestCase):
             self.gate(ERROR, "identity", "--b", bad)
         self.gate(ERROR, "identity", "--b", f"library={self.model}")
         for problem in ({"seqlen_k": 0}, {"seqlenk": 1}, {"dtype": "f8"}, {"heads_q": 3, "heads_kv": 2}, {"seqlen_k": "x"}):
-            self.gate(ERROR, "identity", "--grid", self.grid(problem))
-        self.gate(INCONCLUSIVE, "identity", "--grid", self.grid({"head_dim": 1000}))
+            self.gate(ERROR, "identity", "--b", "threads=1", "--grid", self.grid(problem))
+        self.gate(INCONCLUSIVE, "identity", "--b", "threads=1", "--grid", self.grid({"head_dim": 1000}))
 
     def test_perf_says_what_it_measured(self):
         grid = self.grid({"seqlen_q": 8, "seqlen_k": 64})
@@ -157,6 +167,7 @@ class Gates(unittest.TestCase):
         report = json.loads(done.stdout)
         self.assertEqual(report["verdict"], VERDICTS[done.returncode])
         self.assertIn(report["verdict"], ("pass", "inconclusive", "fail"))
+        self.assertIn("this is noise", report["summary"])
         self.assertEqual(len(report["works"][0]["log_ratios"]), 8)
         self.assertIn("others", report["device"]["before"])
         self.assertLessEqual(report["interval"][0], report["ratio"])

@@ -222,8 +222,22 @@ TEST_F(LabCensus, TheIndexRemembersWhatAChainCannot) {
   ASSERT_EQ(lab().draw_all().value().damages.size(), 1U);
   EXPECT_EQ(lab().draw_all().value().damages[0].file, last);
 
-  write(folder() / "index.json", "<<<<<<< a merge");
+  std::filesystem::remove(folder() / "index.json");
   EXPECT_TRUE(lab().draw_all().value().damages.empty());
+}
+
+TEST_F(LabCensus, AnIndexThatSaysNothingIsDamageUntilItIsDeleted) {
+  open();
+  for (const char* text : {"<<<<<<< a merge", "", "[]", "{\"experiments\": [1]}"}) {
+    ASSERT_TRUE(lab().draw_all().value().damages.empty());
+    write(folder() / "index.json", text);
+    for (int i = 0; i < 2; ++i) {
+      const Census census = lab().draw_all().value();
+      ASSERT_EQ(census.damages.size(), 1U) << text;
+      EXPECT_EQ(census.damages[0].file, "index.json");
+    }
+    std::filesystem::remove(folder() / "index.json");
+  }
 }
 
 TEST_F(LabCensus, SettingsAreReadStrictly) {
