@@ -109,13 +109,11 @@ std::string check_table(const Json& report) {
                             rows);
 }
 
-// `allowed`: identity failed, as a change of the order of sums may make it.
-std::string gate_block(const GateRun& run, bool allowed) {
+std::string gate_block(const Experiment& e, const GateRun& run) {
   std::string out = fmt::format(
       "<div class=\"gate {}\"><h4>{} {}<span class=\"muted\">{:.1f} s, exit code {}</span></h4>\n<p>{}</p>\n",
-      allowed ? "" : colour(run.verdict), html_escape(gate_heading(run)),
-      badge(allowed ? "differs, as its class allows" : verdict_name(run.verdict)), run.seconds, run.exit_code,
-      html_escape(gate_sentence(run)));
+      is_allowed(e, run) ? "" : colour(run.verdict), html_escape(gate_heading(run)), badge(verdict_text(e, run)),
+      run.seconds, run.exit_code, html_escape(gate_sentence(run)));
   out += metrics(run) + check_table(run.report);
   if (!run.flips.empty()) {
     out += flips_plot(run.flips, knife_edge_limit(run)) + flip_table(run.flips);
@@ -158,7 +156,7 @@ std::string attempt_block(const Experiment& e, const Attempt& a) {
     out += fmt::format("<p><strong>Why:</strong> {}</p>\n", html_escape(a.reason));
   }
   for (const GateRun& run : a.runs) {
-    out += gate_block(run, run.gate == kIdentity && e.order_changing() && run.verdict == Verdict::kFail);
+    out += gate_block(e, run);
   }
   out += not_run(e, a);
   std::string tested = a.commit.empty() ? "" : fmt::format("Commit <code>{}</code>. ", html_escape(a.commit));

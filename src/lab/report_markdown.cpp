@@ -59,7 +59,7 @@ std::string flips(const GateRun& run) {
   return out + "\n";
 }
 
-std::string attempt_text(const Attempt& a) {
+std::string attempt_text(const Experiment& e, const Attempt& a) {
   std::string out =
       fmt::format("### Attempt {}: {}\n\n{}\n\n", a.number, outcome_name(a.outcome), markdown_prose(a.change));
   if (!a.reason.empty()) {
@@ -68,11 +68,12 @@ std::string attempt_text(const Attempt& a) {
   if (!a.runs.empty()) {
     out += "| gate | verdict | what it said | numbers |\n|---|---|---|---|\n";
     for (const GateRun& run : a.runs) {
-      std::string all = run.timing ? fmt::format("speed {}, noise floor {}; ", gain_interval_text(*run.timing),
+      std::string all = run.timing ? fmt::format("speed {}, noise floor {}", gain_interval_text(*run.timing),
                                                  gain_text(1 + run.timing->noise_floor))
                                    : "";
-      all += numbers(run);
-      out += row({gate_heading(run), verdict_name(run.verdict), gate_sentence(run), all});
+      const std::string others = numbers(run);
+      all += (all.empty() || others.empty() ? "" : "; ") + others;
+      out += row({gate_heading(run), verdict_text(e, run), gate_sentence(run), all});
     }
     out += "\n";
   }
@@ -106,7 +107,7 @@ std::string report_markdown(const Experiment& e, const Neighbours& n) {
   out += "## Change and gates\n\n";
   out += e.attempts.empty() ? "No attempt yet.\n\n" : "";
   for (const Attempt& attempt : e.attempts) {
-    out += attempt_text(attempt);
+    out += attempt_text(e, attempt);
   }
   out += fmt::format("## Performance\n\nExpected {}, measured {}.\n\n", expected_text(e), measured_text(e));
   out += e.decision.empty() ? "## Decision\n\nStill open.\n\n"

@@ -32,6 +32,14 @@ std::string gate_sentence(const GateRun& run) {
   return fmt::format("{} (it said: {})", run.problem, run.summary);
 }
 
+bool is_allowed(const Experiment& experiment, const GateRun& run) {
+  return run.gate == kIdentity && experiment.order_changing() && run.verdict == Verdict::kFail;
+}
+
+std::string verdict_text(const Experiment& experiment, const GateRun& run) {
+  return is_allowed(experiment, run) ? "differs, as its class allows" : verdict_name(run.verdict);
+}
+
 std::string attempt_label(const Attempt& attempt, const GateRun& run) {
   return fmt::format("Attempt {}{}", attempt.number, run.confirmation ? ", confirmation" : "");
 }

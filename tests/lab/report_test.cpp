@@ -53,6 +53,17 @@ TEST_F(LabReport, ShowsWhatTheRecordHolds) {
   EXPECT_TRUE(has(html, "aria-label=\"Flips of the best token"));
 }
 
+TEST_F(LabReport, SaysWhereTheClassAllowsADifference) {
+  set_gate(kIdentity, Verdict::kFail);
+  for (const auto& [change_class, says] : {std::pair{kOrderChanging, true}, {kBitNeutral, false}}) {
+    const std::string name = open(change_class);
+    attempt(name);
+    EXPECT_EQ(has(drawn(name + ".html"), "differs, as its class allows"), says);
+    EXPECT_EQ(has(file(name + ".md"), "| identity | differs, as its class allows |"), says);
+    EXPECT_FALSE(has(file(name + ".md"), "; |"));
+  }
+}
+
 TEST_F(LabReport, SaysWhichGatesDidNotRun) {
   set_gate(kIdentity, Verdict::kFail);
   const std::string name = open();
