@@ -10,10 +10,12 @@
 
 #include "lab/gate_run.h"
 #include "lab/report.h"
+#include "records/canonical_json.h"
 
 namespace {
 
 using namespace tessera::lab;  // NOLINT(google-build-using-namespace)
+using tessera::Json;
 
 void require(bool holds, const char* property) {
   if (!holds) {
