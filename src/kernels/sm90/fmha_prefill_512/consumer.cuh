@@ -21,8 +21,7 @@ class Consumer512 {
   static constexpr int kStepsOfSlice = kPanelColumns / 16;  // k16 steps of a slice of K
   static constexpr int kScores = Layout::kGranule / 2;      // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;     // fp32 per thread
-  static constexpr int kSendSlice = kRank == 0 ? 5 : 7;     // of S: the other block has room for weights by then
-  static constexpr int kHeld = 2;                           // slices before it that are not waited for
+  static constexpr int kSendSlice = 5;                      // of S: the other block has room for weights by then
   static constexpr int kPending = 2;                        // slices whose products may be under way
   static constexpr uint32_t kOwnBarrier = 1;                // named barrier 1 + w is warpgroup w alone
   static constexpr uint32_t kCleanBarrier = 3;              // of both warpgroups
@@ -56,6 +55,8 @@ class Consumer512 {
       }
       const int first = uniform(tile().get(Tile512::kFirstPair));
       end_ = uniform(tile().get(Tile512::kEndPair));
+      open_first_ = uniform(tile().get(Tile512::kOpenFirst));
+      open_end_ = uniform(tile().get(Tile512::kOpenEnd));
       if (args_.packed == 1) {
         barrier_wait(base() + Layout::kQFull + 8 * w_, round_ % 2);
       } else {
@@ -168,8 +169,7 @@ class Consumer512 {
   }
   // Whether some row of the tile does not see all of a pair, which is number `count`.
   __device__ __forceinline__ bool is_masked(int pair, uint32_t count) const {
-    const int4 pairs = tile().vector(Tile512::kFirstPair);
-    return uniform(static_cast<int>(pair < pairs.z || pair >= pairs.w) | absent_keys(count)) != 0;
+    return pair < open_first_ || pair >= open_end_ || uniform(absent_keys(count)) != 0;
   }
   // R2 of the own granule of a pair.
   __device__ __forceinline__ void mask(Fragments& f, int pair, int absent) const {
@@ -413,8 +413,6 @@ class Consumer512 {
   // P V of the pair before `pair` is complete, and nothing else is under way.
   __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) {
     pin_registers(f.o);
-    release_slice(kSlices - 2);
-    release_slice(kSlices - 1);
     if (pair < end_ && pair % Layout::kChunkPairs == 0) {
       chain.put_away(f.o, closed_rows(load_pair(closed_at()), pair / Layout::kChunkPairs - 1));
     } else if (pair < end_ && moved_ != 0) {
@@ -426,7 +424,6 @@ class Consumer512 {
 
   // R1 of a pair. `first`: nothing is under way before it, and nothing has to be sent.
   __device__ __forceinline__ void score(Fragments& f, bool first) {
-    int released = 0;
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
       wait_slice(slice, first ? 0 : 1);
@@ -434,14 +431,9 @@ class Consumer512 {
       if (slice == kSendSlice && !first) {
         send_weights(f, count_);
       }
-      // Nothing is issued while weights are sent: more products are under way then.
-      const bool held = !first && slice < kSendSlice && slice + kHeld >= kSendSlice;
-      if (slice >= kPending && !held) {
+      if (slice >= kPending) {
         wgmma_wait<kPending>();
-#pragma unroll
-        for (; released <= slice - kPending; ++released) {
-          release_slice(released);
-        }
+        release_slice(slice - kPending);
       }
     }
   }
@@ -529,6 +521,8 @@ class Consumer512 {
       }
     });
     wgmma_wait<0>();
+    release_slice(kSlices - 2);
+    release_slice(kSlices - 1);
     if (kRank == 0) {
       free_weights();
     }
@@ -567,7 +561,7 @@ class Consumer512 {
     wgmma_wait<0>();
     pin_registers(f.o);
 #pragma unroll
-    for (int slice = 0; slice + kPending < kSlices; ++slice) {
+    for (int slice = 0; slice < kSlices; ++slice) {
       release_slice(slice);
     }
     if (next) {
@@ -592,10 +586,11 @@ class Consumer512 {
   const Arguments512& args_;
   uint32_t shared_;
   int w_;
-  uint32_t round_ = 0;  // tiles so far
-  int end_ = 0;         // behind the pairs of the current one
-  uint32_t count_ = 0;  // pairs so far
-  int moved_ = 0;       // some row of the warpgroup changed its maximum in the newest pair
+  uint32_t round_ = 0;                 // tiles so far
+  int end_ = 0;                        // behind the pairs of the current one
+  int open_first_ = 0, open_end_ = 0;  // its pairs that all rows see whole
+  uint32_t count_ = 0;                 // pairs so far
+  int moved_ = 0;                      // some row of the warpgroup changed its maximum in the newest pair
 };
 
 }  // namespace tessera::sm90

@@ -79,7 +79,7 @@ class Chain512 {
   }
 
   // R9 of a consumer's rows of the tile, whose last chunk is `last`.
-  __device__ __forceinline__ void finish(const float (&o)[kOutputs], const Closed& last, const Tile512& tile) const {
+  __device__ __forceinline__ void finish(float (&o)[kOutputs], const Closed& last, const Tile512& tile) const {
     StateRows closed = rows_of(last);
     const bool any = any_chunk(last);
     const bool any_super = any_superchunk(last);
@@ -107,11 +107,7 @@ class Chain512 {
       }
       end.inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
-    if (any_super) {
-      finish_outputs<true, 1>(o, end, any, rows);
-    } else {
-      finish_outputs<false, kTileAhead>(o, end, any, rows);
-    }
+    finish_outputs(o, end, any, any_super, rows);
   }
 
   // A tile whose rows see no key.
@@ -191,22 +187,30 @@ class Chain512 {
     float rescale[kRowsPerThread], inverse[kRowsPerThread];
     bool none[kRowsPerThread];
   };
-  template <bool kSuperchunks, int kAhead>
-  __device__ __forceinline__ void finish_outputs(const float (&o)[kOutputs], const TileEnd& end, bool any,
+  // O moves on by a batch in every step: a loop that is not unrolled cannot index registers, and one that is misses the
+  // instruction cache all the way (36000 clocks).
+  __device__ __forceinline__ void finish_outputs(float (&o)[kOutputs], const TileEnd& end, bool any, bool any_super,
                                                  const RowPlace& rows) const {
     const int64_t at[kRowsPerThread] = {output_at(rows, 0), output_at(rows, 1)};
-    Batch ahead[kAhead];
-    fetch_first(any, place(args_.chains), ahead);
+    Batch ahead[kTileAhead];
 #pragma unroll
+    for (int step = 0; step < kTileAhead; ++step) {
+      ahead[step] = fetch(any, place(args_.chains), step);
+    }
+#pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
       float x[kBatch][4];
-      const Batch chunks = take(any, place(args_.chains), step, ahead);
+      const Batch chunks = ahead[0];
+#pragma unroll
+      for (int i = 0; i + 1 < kTileAhead; ++i) {
+        ahead[i] = ahead[i + 1];
+      }
+      ahead[kTileAhead - 1] = fetch(any && step + kTileAhead < kSteps, place(args_.chains), step + kTileAhead);
+      const Batch superchunks = fetch(any_super, place(args_.superchunks), step);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        float4 y = chain_piece(chunks.x[i], piece(o, step * kBatch + i), end.inner);
-        if constexpr (kSuperchunks) {
-          y = chain_piece(__ldcg(place(args_.superchunks) + (step * kBatch + i) * 128), y, end.outer);
-        }
+        float4 y = chain_piece(chunks.x[i], piece(o, i), end.inner);
+        y = chain_piece(superchunks.x[i], y, end.outer);
         const float all[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -215,6 +219,10 @@ class Chain512 {
         }
       }
       store(x, rows, at, step);
+#pragma unroll
+      for (int i = 0; i + 4 * kBatch < kOutputs; ++i) {
+        o[i] = o[i + 4 * kBatch];
+      }
     }
   }
 
@@ -227,23 +235,6 @@ class Chain512 {
     }
     return batch;
   }
-  template <int kAhead>
-  __device__ __forceinline__ static void fetch_first(bool any, const float4* memory, Batch (&ahead)[kAhead]) {
-#pragma unroll
-    for (int step = 0; step < kAhead; ++step) {
-      ahead[step] = fetch(any, memory, step);
-    }
-  }
-  // That of a step, and the one kAhead steps later is sent for.
-  template <int kAhead>
-  __device__ __forceinline__ static Batch take(bool any, const float4* memory, int step, Batch (&ahead)[kAhead]) {
-    const Batch batch = ahead[step % kAhead];
-    if (step + kAhead < kSteps) {
-      ahead[step % kAhead] = fetch(any, memory, step + kAhead);
-    }
-    return batch;
-  }
-
   // `state` := chain(the state in memory, state) in its scalars, if there is one there; else the weights leave O alone,
   // but for the sign of a zero, which R9 drops.
   __device__ __forceinline__ static ChainWeights chain_before(bool any, const float4* memory, StateRows& state) {
