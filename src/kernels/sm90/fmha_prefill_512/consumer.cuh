@@ -43,7 +43,7 @@ class Consumer512 {
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain512<Tag> chain(args_, w_, kRank);
+    const Chain512<Tag> chain(args_, shared_, w_, kRank);
     if (thread() == 0) {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
@@ -338,12 +338,6 @@ class Consumer512 {
   __device__ __forceinline__ Tile512 tile() const {
     return tile_at(base(), round_);
   }
-  // S of the tile's last pair is complete: Q of the next tile may come.
-  __device__ __forceinline__ void release_query(int pair) const {
-    if (pair + 1 == end_) {
-      give_query_back();
-    }
-  }
   __device__ __forceinline__ void give_query_back() const {
     if (args_.packed == 1) {
       release(base() + Layout::kQEmpty + 8 * w_);
@@ -443,7 +437,7 @@ class Consumer512 {
     wgmma_wait<0>();
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    release_query(first);
+    f.m[0] = f.m[1] = minus_infinity();  // rather than keep those of the tile before
     weigh_next(f, first, true, count_);
     bool fresh = true;  // pair i is the first one of its chunk that the rows see
 #pragma unroll 1
@@ -453,6 +447,7 @@ class Consumer512 {
       if (next) {
         score(f, false);
       } else {
+        chain.fetch_ahead((end_ - 1) / Layout::kChunkPairs, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs);
         send_weights(f, count_);
       }
       multiply(f, i, next, fresh);
@@ -492,7 +487,6 @@ class Consumer512 {
         wgmma_wait<kPending>();
         release_slice(kSlices - 2);
         release_slice(kSlices - 1);
-        release_query(i + 1);
         take_scores(f);
         find_maxima(f, mu);
       }
@@ -539,7 +533,6 @@ class Consumer512 {
     if (next) {
       release_slice(kSlices - 2);
       release_slice(kSlices - 1);
-      release_query(i + 1);
     }
 #pragma unroll
     for (int slice = 0; slice < kBlocks; ++slice) {

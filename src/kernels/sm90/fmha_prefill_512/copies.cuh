@@ -25,4 +25,13 @@ __device__ __forceinline__ void load_panels_box(uint32_t destination, const CUte
       : "memory");
 }
 
+// 16 bytes from global to shared memory by every thread on its own, beside what it does next.
+__device__ __forceinline__ void copy_piece(uint32_t to, const float4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// Until all of a thread's are there.
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 }  // namespace tessera::sm90
