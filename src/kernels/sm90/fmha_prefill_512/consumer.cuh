@@ -12,7 +12,7 @@
 
 namespace tessera::sm90 {
 
-template <class Tag, int kRank>
+template <class Tag>
 class Consumer512 {
   using Layout = Layout512;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
@@ -38,12 +38,12 @@ class Consumer512 {
   };
 
  public:
-  __device__ __forceinline__ Consumer512(const Arguments512& args, uint32_t shared, int warpgroup)
-      : args_(args), shared_(shared), w_(warpgroup) {}
+  __device__ __forceinline__ Consumer512(const Arguments512& args, uint32_t shared, int warpgroup, int rank)
+      : args_(args), shared_(shared), w_(warpgroup), rank_(rank) {}
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain512<Tag> chain(args_, shared_, w_, kRank);
+    const Chain512<Tag> chain(args_, shared_, w_, rank_);
     if (thread() == 0) {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
@@ -97,8 +97,8 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t maxima_full() const {
     return base() + Layout::kMaximaFull + 8 * w_;
   }
-  __device__ __forceinline__ static uint32_t peer(uint32_t address) {
-    return in_block(address, 1 - kRank);
+  __device__ __forceinline__ uint32_t peer(uint32_t address) const {
+    return in_block(address, static_cast<uint32_t>(1 - rank_));
   }
 
   // A lane of every warp speaks for it.
@@ -140,14 +140,16 @@ class Consumer512 {
     using VTile = MnMajorTile<Layout::kSliceKeys>;
     const uint64_t v = tile_descriptor<VTile>(operands() + Layout::kRing + slice * Layout::kSliceBytes);
     const int block = slice % kBlocks;
-    wgmma_fence();
-    if (slice / kBlocks == kRank) {
+    if (slice / kBlocks == rank_) {
+      wgmma_fence();
       wgmma_rs<kElement>(f.o, f.p[block], v, keep);
+      wgmma_commit();
     } else {
       const uint64_t p = tile_descriptor<KMajorTile>(operands() + Layout::kWeights + w_ * Layout::kWeightBytes);
+      wgmma_fence();
       wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block), v, keep);
+      wgmma_commit();
     }
-    wgmma_commit();
   }
 
   // ---------------------------------------------------------------- softmax
@@ -161,22 +163,28 @@ class Consumer512 {
     }
   }
 
-  // Bits of eight keys each of the own granule of pair number `count` that have no page.
+  // Bits of eight keys each of the own granule of pair number `count` that have no page. The first lane of a warp reads
+  // them for all, because it is the one that gives the slices back, behind which they change.
   __device__ __forceinline__ int absent_keys(uint32_t count) const {
-    return args_.ragged.page_table == nullptr
-               ? 0
-               : load_shared(base() + Layout::kAbsent + 4 * (count % Layout::kAbsentWords));
+    if (args_.ragged.page_table == nullptr) {
+      return 0;
+    }
+    int absent = 0;
+    if (thread() % 32 == 0) {
+      absent = load_shared(base() + Layout::kAbsent + 4 * (count % Layout::kAbsentWords));
+    }
+    return uniform(absent);
   }
   // Whether some row of the tile does not see all of a pair, which is number `count`.
   __device__ __forceinline__ bool is_masked(int pair, uint32_t count) const {
-    return pair < open_first_ || pair >= open_end_ || uniform(absent_keys(count)) != 0;
+    return pair < open_first_ || pair >= open_end_ || absent_keys(count) != 0;
   }
   // R2 of the own granule of a pair.
   __device__ __forceinline__ void mask(Fragments& f, int pair, int absent) const {
     const int t = thread();
     const RaggedSight sight = tile().sight(args_.ragged);
     const int row = tile().get(Tile512::kFirstRow) + w_ * Layout::kRows + t / 32 * 16 + t % 32 / 4;
-    const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
+    const int first_key = pair * Layout::kPairKeys + rank_ * Layout::kGranule + t % 4 * 2;
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       const int token = (row + 8 * h) / args_.packed;
@@ -231,13 +239,13 @@ class Consumer512 {
       const float theirs = h == 0 ? others.x : others.y;
 #pragma unroll
       for (int granule = 0; granule < 2; ++granule) {
-        const float u = ceil_of_product(granule == kRank ? mu[h] : theirs, args_.c);
+        const float u = ceil_of_product(granule == rank_ ? mu[h] : theirs, args_.c);
         const float after = u > __fadd_rn(m, kLazyThreshold) ? u : m;
         // Without any key so far O and l are 0, whatever they are multiplied with.
         a[granule][h] = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
         moved |= a[granule][h] != 1.0F && !(fresh && granule == 0);
         m = after;
-        if (granule == kRank) {
+        if (granule == rank_) {
           f.own.m[h] = m;
         }
       }
@@ -286,8 +294,8 @@ class Consumer512 {
   // R7, once the other block's weights and sums are here.
   __device__ __forceinline__ void add_pair_sums(bool fresh) const {
     GranuleSums sums[2];
-    load_sums(own_sums_at(), sums[kRank].g);
-    load_sums(sums_at(Layout::kSums), sums[1 - kRank].g);
+    load_sums(sums_at(rank_ == 0 ? Layout::kOwnSums : Layout::kSums), sums[0].g);
+    load_sums(sums_at(rank_ == 0 ? Layout::kSums : Layout::kOwnSums), sums[1].g);
     Sums a;
     load_sums(factors_at(), a);
     ChunkRows rows;
@@ -379,7 +387,7 @@ class Consumer512 {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
     if (thread() % 32 == 0) {
-      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
+      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, static_cast<uint32_t>(1 - rank_));
     }
   }
 
@@ -466,7 +474,7 @@ class Consumer512 {
     const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
     const bool apart = !next || moved_ != 0 || is_masked(i + 1, count_ + 1);
-    if (kRank == 1 || apart) {
+    if (rank_ == 1 || apart) {
       wait_weights();
     }
     if (apart) {
@@ -480,7 +488,7 @@ class Consumer512 {
       wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
-        if (kRank == 0) {
+        if (rank_ == 0) {
           wait_weights();  // the other block's are of the second granule
         }
         add_pair_sums(fresh);
@@ -490,10 +498,11 @@ class Consumer512 {
         take_scores(f);
         find_maxima(f, mu);
       }
+      if (slice >= 3 && slice <= kBlocks + 1) {
+        wgmma_wait<3>();
+        release_slice(slice - 3);
+      }
       if (slice == kBlocks + 1) {
-        wgmma_wait<4>();
-        release_slice(0);
-        release_slice(1);
         move_maxima(f, fresh_next, count_ + 1, mu);
       }
     }
@@ -501,9 +510,8 @@ class Consumer512 {
     weigh(f, [&](int block) {
       if (block == 0) {
         wgmma_wait<4>();
-        release_slice(2);
         release_slice(3);
-        if (kRank == 1) {
+        if (rank_ == 1) {
           free_weights();  // the own granule is the second one
         }
       } else if (block == 1) {
@@ -517,7 +525,7 @@ class Consumer512 {
     wgmma_wait<0>();
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    if (kRank == 0) {
+    if (rank_ == 0) {
       free_weights();
     }
     ++count_;
@@ -578,7 +586,7 @@ class Consumer512 {
 
   const Arguments512& args_;
   uint32_t shared_;
-  int w_;
+  int w_, rank_;
   uint32_t round_ = 0;                 // tiles so far
   int end_ = 0;                        // behind the pairs of the current one
   int open_first_ = 0, open_end_ = 0;  // its pairs that all rows see whole

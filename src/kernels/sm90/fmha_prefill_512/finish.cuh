@@ -97,7 +97,6 @@ class Chain512 {
   // R9 of a consumer's rows of the tile, whose last chunk is `last`. O, which no one needs any more, changes.
   __device__ __forceinline__ void finish(float (&o)[kOutputs], const Closed& last, const Tile512& tile) const {
     StateRows closed = rows_of(last);
-    STAMP(7);
     if (any_chunk(last.index, last.first)) {
       chain_fetched(place(args_.chains), closed, o);
     }
@@ -108,7 +107,6 @@ class Chain512 {
     if (any_chunk(last.index, last.first) || any_superchunk(last.index, last.first)) {
       give_query_back();
     }
-    STAMP(8);
     TileEnd end;
     const RowPlace rows = place_of(tile);
 #pragma unroll
@@ -134,7 +132,6 @@ class Chain512 {
       }
       end.inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
-    STAMP(9);
     finish_outputs(o, end, rows);
   }
 
