@@ -64,11 +64,11 @@ class Consumer512 {
       }
       if (first < end_) {
         attend(f, chain, first);
-        chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, (end_ - 1) / Layout::kChunkPairs), tile());
+        chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, chunk_of(end_ - 1)), tile());
       } else {
         chain.store_nothing(tile());
         named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
-        give_query_back();
+        chain.give_query_back();
       }
       named_barrier_sync(kOwnBarrier + w_, 128);  // all have read what the tile is
       if (thread() == 0) {
@@ -81,6 +81,12 @@ class Consumer512 {
  private:
   __device__ __forceinline__ static int thread() {
     return thread_index() % 128;
+  }
+  __device__ __forceinline__ static bool begins_chunk(int pair) {
+    return Tag::kChunks && pair % Layout::kChunkPairs == 0;
+  }
+  __device__ __forceinline__ static int chunk_of(int pair) {
+    return Tag::kChunks ? pair / Layout::kChunkPairs : 0;
   }
   // Opaque, so that addresses are computed where they are used rather than kept.
   __device__ __forceinline__ uint32_t base() const {
@@ -346,11 +352,6 @@ class Consumer512 {
   __device__ __forceinline__ Tile512 tile() const {
     return tile_at(base(), round_);
   }
-  __device__ __forceinline__ void give_query_back() const {
-    if (args_.packed == 1) {
-      release(base() + Layout::kQEmpty + 8 * w_);
-    }
-  }
   // Q of packed heads, whose rows no box of the copy engine holds. Nothing is under way.
   __device__ __forceinline__ void fetch_queries() const {
     constexpr int kPieces = Layout::kDims / 8;          // of 16 bytes, per row
@@ -376,7 +377,7 @@ class Consumer512 {
     named_barrier_sync(kOwnBarrier + w_, 128);
   }
   __device__ __forceinline__ typename Chain512<Tag>::Closed closed_rows(float2 m, int chunk) const {
-    typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs};
+    typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, chunk_of(tile().get(Tile512::kFirstPair))};
     load_sums(row_sums_at(), closed.l);
     return closed;
   }
@@ -415,8 +416,8 @@ class Consumer512 {
   // P V of the pair before `pair` is complete, and nothing else is under way.
   __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) {
     pin_registers(f.o);
-    if (pair < end_ && pair % Layout::kChunkPairs == 0) {
-      chain.put_away(f.o, closed_rows(load_pair(closed_at()), pair / Layout::kChunkPairs - 1));
+    if (pair < end_ && begins_chunk(pair)) {
+      chain.put_away(f.o, closed_rows(load_pair(closed_at()), chunk_of(pair) - 1));
     } else if (pair < end_ && moved_ != 0) {
       Sums a;
       load_sums(factors_at(), a);
@@ -455,12 +456,12 @@ class Consumer512 {
       if (next) {
         score(f, false);
       } else {
-        chain.fetch_ahead((end_ - 1) / Layout::kChunkPairs, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs);
+        chain.fetch_ahead(chunk_of(end_ - 1), chunk_of(tile().get(Tile512::kFirstPair)));
         send_weights(f, count_);
       }
       multiply(f, i, next, fresh);
       end_output(f, chain, i + 1);
-      fresh = (i + 1) % Layout::kChunkPairs == 0;
+      fresh = begins_chunk(i + 1);
     }
   }
 
@@ -471,7 +472,7 @@ class Consumer512 {
 
   // P V of pair i; the softmax of the next pair, whose S is under way, beside it.
   __device__ __forceinline__ void multiply(Fragments& f, int i, bool next, bool fresh) {
-    const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
+    const bool fresh_next = begins_chunk(i + 1);
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
     const bool apart = !next || moved_ != 0 || is_masked(i + 1, count_ + 1);
     if (rank_ == 1 || apart) {

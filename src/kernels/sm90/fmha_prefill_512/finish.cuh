@@ -34,19 +34,12 @@ class Chain512 {
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread
   static constexpr int kBatch = 4;              // pieces at a time: with 16-bit O what a lane's 16 bytes are made of
   static constexpr int kSteps = kPieces / kBatch;
-  #ifndef TURN
-#define TURN 4
-#endif
-  static constexpr int kStepsOfTurn = TURN;  // of R9
-  // Pieces of the chained O on their way while one is worked on: as many as there are registers for. One at a time would
-  // wait for memory 32 times.
-#ifndef AHEAD
-#define AHEAD 8
-#endif
-#ifndef GROUP
-#define GROUP 8
-#endif
-  static constexpr int kAhead = AHEAD;
+  static constexpr int kStepsOfTurn = 4;  // of R9
+  // Pieces of the chained O on their way while one is worked on, at the end of a chunk: as many as there are registers
+  // for. One at a time would wait for memory 32 times.
+  static constexpr int kAhead = 8;
+  // Pieces that are read from shared memory at a time, at the end of a tile: else ptxas reads all of them first.
+  static constexpr int kGroup = 8;
 
  public:
   // Chunk `index` of a tile whose first one is `first`, as it ended: m of R3, l of R7.
@@ -66,6 +59,16 @@ class Chain512 {
       begin_fetch(place(args_.chains));
     } else if (!any_superchunk(index, first)) {
       give_query_back();
+    }
+  }
+
+  // Q of the next tile may come: all of the warp have read what fetch_ahead() had copied, if it had.
+  __device__ __forceinline__ void give_query_back() const {
+    if (args_.packed == 1) {
+      __syncwarp();
+      if (thread_index() % 32 == 0) {
+        barrier_arrive(shared_ + Layout::kQEmpty + 8 * warpgroup_);
+      }
     }
   }
 
@@ -105,6 +108,7 @@ class Chain512 {
       chain_fetched(place(args_.superchunks), closed, o);
     }
     if (any_chunk(last.index, last.first) || any_superchunk(last.index, last.first)) {
+      fence_async_proxy();  // what the thread has copied there, before what the copy engine will write
       give_query_back();
     }
     TileEnd end;
@@ -218,15 +222,6 @@ class Chain512 {
            thread_index() % 128;
   }
 
-  // All of the warp have read what begin_fetch() had copied, if it had.
-  __device__ __forceinline__ void give_query_back() const {
-    if (args_.packed == 1) {
-      __syncwarp();
-      if (thread_index() % 32 == 0) {
-        barrier_arrive(shared_ + Layout::kQEmpty + 8 * warpgroup_);
-      }
-    }
-  }
   // `state` := chain(the state in memory, state) in its scalars, if there is one there; else the weights leave O alone,
   // but for the sign of a zero, which R9 drops.
   __device__ __forceinline__ static ChainWeights chain_before(bool any, const float4* memory, StateRows& state) {
@@ -250,7 +245,7 @@ class Chain512 {
       o[4 * i + 1] = chained.y;
       o[4 * i + 2] = chained.z;
       o[4 * i + 3] = chained.w;
-      if (i % GROUP == GROUP - 1) {
+      if (i % kGroup == kGroup - 1) {
         __syncwarp();
       }
     }
