@@ -285,14 +285,18 @@ class Consumer512 {
     const int row = t / 32 * 16 + t % 32 / 4;
     const uint32_t full = peer(weights_full());
     const uint32_t weights = peer(base() + Layout::kWeights + w_ * Layout::kWeightBytes);
+    // All four at once, because each step waits for shuffles.
+    uint4 pieces[2 * kRowsPerThread];
 #pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
+    for (int i = 0; i < 2 * kRowsPerThread; ++i) {
+      const int h = i / 2;
+      const int block = i % 2 * 2;
+      pieces[i] = make_uint4(f.p[block][h], f.p[block][2 + h], f.p[block + 1][h], f.p[block + 1][2 + h]);
+    }
+    transpose_quads(pieces);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 piece =
-            transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
-        send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
-      }
+    for (int i = 0; i < 2 * kRowsPerThread; ++i) {
+      send(weights + swizzled_offset(Layout::kRows, row + 8 * (i / 2), 8 * (4 * (i % 2) + t % 4)), full, pieces[i]);
     }
     send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
   }
@@ -489,15 +493,17 @@ class Consumer512 {
       wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
-        if (rank_ == 0) {
-          wait_weights();  // the other block's are of the second granule
-        }
-        add_pair_sums(fresh);
         wgmma_wait<kPending>();
         release_slice(kSlices - 2);
         release_slice(kSlices - 1);
         take_scores(f);
         find_maxima(f, mu);
+      }
+      if (slice == kBlocks - 1) {
+        if (rank_ == 0) {
+          wait_weights();  // the other block's are of the second granule
+        }
+        add_pair_sums(fresh);
       }
       if (slice >= 3 && slice <= kBlocks + 1) {
         wgmma_wait<3>();

@@ -15,6 +15,14 @@ __device__ __forceinline__ void prefetch_box(const CUtensorMap* map, int dim, in
       : "memory");
 }
 
+// The box of load_panels_box() into the L2 cache only.
+__device__ __forceinline__ void prefetch_panels_box(const CUtensorMap* map, int token, int panel, int head, int batch) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(
+                   reinterpret_cast<uint64_t>(map)),
+               "r"(0), "r"(token), "r"(panel), "r"(head), "r"(batch)
+               : "memory");
+}
+
 // As load_box() for the maps of make_panels_map(): (dim 0, token, panel, head, batch).
 __device__ __forceinline__ void load_panels_box(uint32_t destination, const CUtensorMap* map, uint32_t barrier,
                                                 int token, int panel, int head, int batch) {

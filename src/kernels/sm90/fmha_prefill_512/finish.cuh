@@ -11,19 +11,25 @@
 
 namespace tessera::sm90 {
 
-// Lane q of four gets element q of each lane's four, ordered by lane.
-__device__ __forceinline__ uint4 transpose_quad(uint32_t v0, uint32_t v1, uint32_t v2, uint32_t v3) {
+// Lane q of four gets element q of each lane's four, ordered by lane. Of several such fours.
+template <int kCount>
+__device__ __forceinline__ void transpose_quads(uint4 (&v)[kCount]) {
   const bool odd = (threadIdx.x & 1U) != 0;
   const bool high = (threadIdx.x & 2U) != 0;
   const auto swap = [](bool upper, uint32_t& low, uint32_t& other, int lanes) {
     const uint32_t got = __shfl_xor_sync(kAllLanes, upper ? low : other, lanes);
     (upper ? low : other) = got;
   };
-  swap(odd, v0, v1, 1);
-  swap(odd, v2, v3, 1);
-  swap(high, v0, v2, 2);
-  swap(high, v1, v3, 2);
-  return make_uint4(v0, v1, v2, v3);
+#pragma unroll
+  for (uint4& x : v) {
+    swap(odd, x.x, x.y, 1);
+    swap(odd, x.z, x.w, 1);
+  }
+#pragma unroll
+  for (uint4& x : v) {
+    swap(high, x.x, x.z, 2);
+    swap(high, x.y, x.w, 2);
+  }
 }
 
 template <class Tag>
@@ -76,21 +82,28 @@ class Chain512 {
   __device__ __forceinline__ void put_away(float (&o)[kOutputs], const Closed& closed) const {
     StateRows rows = rows_of(closed);
     float4* const memory = place(args_.chains);
-    const bool any = any_chunk(closed.index, closed.first);
-    const ChainWeights w = chain_before(any, memory, rows);
-    store_state(memory, rows);
-    float4 ahead[kAhead];
+    if (any_chunk(closed.index, closed.first)) {
+      const ChainWeights w = chain_before(true, memory, rows);
+      store_state(memory, rows);
+      float4 ahead[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      ahead[i] = load_if(any, memory + i * 128);
-    }
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const float4 before = ahead[i % kAhead];
-      if (i + kAhead < kPieces) {
-        ahead[i % kAhead] = load_if(any, memory + (i + kAhead) * 128);
+      for (int i = 0; i < kAhead; ++i) {
+        ahead[i] = load_if(true, memory + i * 128);
       }
-      __stcg(memory + i * 128, chain_piece(before, piece(o, i), w));
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const float4 before = ahead[i % kAhead];
+        if (i + kAhead < kPieces) {
+          ahead[i % kAhead] = load_if(true, memory + (i + kAhead) * 128);
+        }
+        __stcg(memory + i * 128, chain_piece(before, piece(o, i), w));
+      }
+    } else {
+      store_state(memory, rows);
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        __stcg(memory + i * 128, piece(o, i));
+      }
     }
     if ((closed.index + 1) % kSuperchunkChunks == 0) {
       close_superchunk(any_superchunk(closed.index, closed.first));
@@ -340,10 +353,11 @@ class Chain512 {
       const uint32_t both = finish_pair<kElement>(__fmul_rn(o[4 * i], inverse), __fmul_rn(o[4 * i + 1], inverse));
       pair[i] = none ? 0 : both;
     }
-    const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);
+    uint4 row[] = {make_uint4(pair[0], pair[1], pair[2], pair[3])};
+    transpose_quads(row);
     const int column = rank_ * Layout::kColumns + 8 * (first + thread_index() % 4);
     if (stored && column < args_.dims_v) {
-      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(args_.o) + at + column) = row;
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(args_.o) + at + column) = row[0];
     }
   }
 
