@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/sm90/fmha_prefill_512/finish.cuh"
+#include "kernels/sm90/fmha_prefill_512/sums.cuh"
 #include "kernels/sm90/fmha_prefill_512/tiles.cuh"
 #include "kernels/sm90/fmha_prefill_512/wgmma_values.cuh"
 #include "kernels/sm90/smem_tile.cuh"
@@ -146,7 +147,7 @@ class Consumer512 {
     using VTile = MnMajorTile<Layout::kSliceKeys>;
     const uint64_t v = tile_descriptor<VTile>(operands() + Layout::kRing + slice * Layout::kSliceBytes);
     const int block = slice % kBlocks;
-    if (slice / kBlocks == rank_) {
+    if (slice / kBlocks == rank_) {  // ptxas wants the whole stage in either branch
       wgmma_fence();
       wgmma_rs<kElement>(f.o, f.p[block], v, keep);
       wgmma_commit();
@@ -338,17 +339,6 @@ class Consumer512 {
   }
   __device__ __forceinline__ uint32_t own_sums_at() const {
     return sums_at(Layout::kOwnSums);
-  }
-  __device__ __forceinline__ static void load_sums(uint32_t from, Sums& sums) {
-    const uint4 x = load_piece(from);
-    sums[0][0] = __uint_as_float(x.x);
-    sums[0][1] = __uint_as_float(x.y);
-    sums[1][0] = __uint_as_float(x.z);
-    sums[1][1] = __uint_as_float(x.w);
-  }
-  __device__ __forceinline__ static void keep_sums(uint32_t to, const Sums& sums) {
-    store_piece(to, make_uint4(__float_as_uint(sums[0][0]), __float_as_uint(sums[0][1]), __float_as_uint(sums[1][0]),
-                               __float_as_uint(sums[1][1])));
   }
 
   // ---------------------------------------------------------------- tiles
