@@ -103,7 +103,7 @@ def main():
     for (method, dim, mask), cells in logs.items():
         names = list(cells[0])
         means = {n: math.exp(sum(cell[n] for cell in cells) / len(cells)) for n in names}
-        best = math.exp(sum(max(cell[n] for n in FREE) for cell in cells) / len(cells))
+        best = math.exp(sum(max(cell[n] for n in FREE if n in cell) for cell in cells) / len(cells))
         key = f"{method} d{dim} {mask}"
         record["price"][key] = {"mean_percent": round(100 * (best - 1), 2), "speed_over_contract":
                                 {n: round(means[n], 4) for n in names if n != "contract"}}

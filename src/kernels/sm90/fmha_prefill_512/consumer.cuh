@@ -483,17 +483,15 @@ class Consumer512 {
       wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
+        if (rank_ == 0) {
+          wait_weights();  // the other block's are of the second granule
+        }
+        add_pair_sums(fresh);
         wgmma_wait<kPending>();
         release_slice(kSlices - 2);
         release_slice(kSlices - 1);
         take_scores(f);
         find_maxima(f, mu);
-      }
-      if (slice == kBlocks - 1) {
-        if (rank_ == 0) {
-          wait_weights();  // the other block's are of the second granule
-        }
-        add_pair_sums(fresh);
       }
       if (slice >= 3 && slice <= kBlocks + 1) {
         wgmma_wait<3>();

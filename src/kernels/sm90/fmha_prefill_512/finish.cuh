@@ -82,28 +82,21 @@ class Chain512 {
   __device__ __forceinline__ void put_away(float (&o)[kOutputs], const Closed& closed) const {
     StateRows rows = rows_of(closed);
     float4* const memory = place(args_.chains);
-    if (any_chunk(closed.index, closed.first)) {
-      const ChainWeights w = chain_before(true, memory, rows);
-      store_state(memory, rows);
-      float4 ahead[kAhead];
+    const bool any = any_chunk(closed.index, closed.first);
+    const ChainWeights w = chain_before(any, memory, rows);
+    store_state(memory, rows);
+    float4 ahead[kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        ahead[i] = load_if(true, memory + i * 128);
-      }
+    for (int i = 0; i < kAhead; ++i) {
+      ahead[i] = load_if(any, memory + i * 128);
+    }
 #pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        const float4 before = ahead[i % kAhead];
-        if (i + kAhead < kPieces) {
-          ahead[i % kAhead] = load_if(true, memory + (i + kAhead) * 128);
-        }
-        __stcg(memory + i * 128, chain_piece(before, piece(o, i), w));
+    for (int i = 0; i < kPieces; ++i) {
+      const float4 before = ahead[i % kAhead];
+      if (i + kAhead < kPieces) {
+        ahead[i % kAhead] = load_if(any, memory + (i + kAhead) * 128);
       }
-    } else {
-      store_state(memory, rows);
-#pragma unroll
-      for (int i = 0; i < kPieces; ++i) {
-        __stcg(memory + i * 128, piece(o, i));
-      }
+      __stcg(memory + i * 128, chain_piece(before, piece(o, i), w));
     }
     if ((closed.index + 1) % kSuperchunkChunks == 0) {
       close_superchunk(any_superchunk(closed.index, closed.first));
