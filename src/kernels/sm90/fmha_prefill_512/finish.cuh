@@ -79,7 +79,7 @@ class Chain512 {
   }
 
   // A chunk has ended that is not the rows' last one.
-  __device__ __forceinline__ void put_away(float (&o)[kOutputs], const Closed& closed) const {
+  __device__ __forceinline__ void put_away(const float (&o)[kOutputs], const Closed& closed) const {
     StateRows rows = rows_of(closed);
     float4* const memory = place(args_.chains);
     const bool any = any_chunk(closed.index, closed.first);
