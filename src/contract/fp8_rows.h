@@ -20,15 +20,13 @@ struct Fp8Format {
   int64_t footer_bytes;  // scales behind the rows of a page, per row; 0: fp32 scales between codes and bf16 values
 };
 
-inline constexpr Fp8Format kFp8V32 = {576, 512, 512, 128, 656, 0};
-inline constexpr Fp8Format kFp8V4 = {512, 512, 448, 64, 576, 8};
-inline constexpr int64_t kFp8PageBytes = 576;  // pages of kFp8V4 start at multiples of this
+inline constexpr int64_t kFp8PageBytes = 576;  // V4 pages start at multiples of this
 inline constexpr int64_t kFp8Alignment = 16;   // of rows and pages
 inline constexpr int32_t kFp8MaxHeadDim = 576;
 inline constexpr float kE4m3Largest = 448.0F;
 
 TESSERA_HD constexpr Fp8Format fp8_format(tessera_kv_format format) {
-  return format == TESSERA_KV_FP8_V4_584 ? kFp8V4 : kFp8V32;
+  return format == TESSERA_KV_FP8_V4_584 ? Fp8Format{512, 512, 448, 64, 576, 8} : Fp8Format{576, 512, 512, 128, 656, 0};
 }
 
 // e4m3: sign, 4 exponent bits with bias 7, 3 fraction bits; 0x7f and 0xff are NaN, there is no infinity. Exact.
