@@ -343,7 +343,7 @@ TESSERA_API tessera_status tessera_gemm_workspace_size(const tessera_gemm_params
 TESSERA_API tessera_status tessera_gemm_run(const tessera_gemm_params* params, void* workspace, size_t workspace_bytes,
                                             const tessera_stream* stream, tessera_error* error);
 
-/* ---------------------------------------------------------------- row operations (rules E1..E3), fp32 rows */
+/* ---------------------------------------------------------------- row operations (rules E1..E3, E6) */
 
 /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, over `dim` elements (E1). y may alias x. */
 TESSERA_API tessera_status tessera_rms_norm(int64_t rows, int64_t dim, const float* x, int64_t stride_x,
@@ -366,6 +366,16 @@ TESSERA_API tessera_status tessera_rope(int64_t rows, int32_t num_heads, int32_t
                                         tessera_rope_pairing pairing, const int32_t* positions, const float* cos_table,
                                         const float* sin_table, int64_t num_positions, float* x, int64_t stride_row,
                                         int64_t stride_head, const tessera_stream* stream, tessera_error* error);
+
+/* Rounds bf16 rows to an FP8 format of K/V rows (E6), on the calling thread, in host memory. Row r of x, head_dim_qk
+ * elements of the format, goes to slot slots[r] (r itself if slots is NULL; -1: nowhere), which is row slot % page_size
+ * of page slot / page_size of `cache`, stride_page bytes apart; the last of several rows of a slot stays. The scale of
+ * a tile is the smallest power of two that holds its largest value, and at least 2^smallest_scale: -22 is the floor of
+ * vLLM and FlashInfer, -13 that of FlashMLA's tests. */
+TESSERA_API tessera_status tessera_kv_to_fp8(tessera_kv_format format, int64_t rows, const void* x, int64_t stride_x,
+                                             int32_t smallest_scale, const int64_t* slots, void* cache,
+                                             int64_t stride_page, int32_t page_size, int64_t num_pages,
+                                             tessera_error* error);
 
 /* ---------------------------------------------------------------- registry */
 
