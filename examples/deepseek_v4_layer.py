@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""One attention layer of DeepSeek-V4's kind, from hidden states to output, with random weights, beside a float64 model.
+"""One attention layer of DeepSeek-V4, from hidden states to output, with random weights, beside a float64 model.
 
-    deepseek_v4_layer.py [--ratio 0|4|128] [--cache bf16|fp8] [--tokens N] [--device cpu|cuda]
+    deepseek_v4_layer.py [--ratio 0|4|128] [--cache bf16|fp8] [--tokens N] [--device cpu|cuda] [--transformers]
 
 What a layer does for a token at position p (K = V, one head of 512 dims, the last 64 of them rotated):
 
     q        = rope(norm(wq_b norm(wq_a x)))                 a row per head, each normed by itself
     kv       = rope(norm(wkv x))                             the row of the cache, K and V at once
-    entry s  = rope at s r (norm(gated mean of r tokens))    r = 4 or 128: a compressed row for every r tokens
+    entry s  = rope at s r (norm(gated mean of tokens))      r = 128: of r tokens; r = 4: of 2 r, shared with the next
     o        = softmax over {the last 128 rows} and {the compressed rows s < (p + 1) / r} and a sink of each head
                r = 4: of the compressed rows the `topk` that an indexer lists for the token; r = 0: none
     output   = wo_b [wo_a of each group of heads](inverse rope of o)
@@ -16,8 +16,9 @@ Attention is one call with two segments of keys and sinks; with --cache fp8 the 
 64 bf16 and a footer of scales, in any order. Projections, norms and rotations are numpy on the host in both cases.
 
 Printed are the relative errors (Frobenius norm) of attention alone, on the rows as they were stored, and of the whole
-layer, and whether the last token has the same bytes when it is decoded alone. Exit code 0: all within the limits.
-Simplified against the real model: a token belongs to one compressed row only, no YaRN, small projections.
+layer, and whether the last token has the same bytes when it is decoded alone. --transformers: that package's layer, with
+the same weights, is compared with the float64 model too (needs torch and a version that has deepseek_v4).
+Exit code 0: all within the limits. Smaller than the real layers, and without YaRN.
 """
 
 import argparse
@@ -51,8 +52,8 @@ class Shape:
     o_rank: int = 64
     window: int = 128
     topk: int = 32
-    index_heads: int = 4
-    index_dim: int = 32
+    index_heads: int = 16
+    index_dim: int = 128
 
     @property
     def base(self) -> float:  # of the rotation; layers with compressed rows have a longer one
@@ -81,17 +82,16 @@ def random_weights(shape: Shape, random) -> dict:
         "wo_a": matrix(s.groups, s.heads // s.groups * DIM, s.o_rank),
         "wo_b": matrix(s.groups * s.o_rank, s.hidden),
     }
-    if s.ratio:
-        weights |= {
-            "c_kv": matrix(s.hidden, DIM),
-            "c_gate": matrix(s.hidden, DIM),
-            "c_place": random.standard_normal((s.ratio, DIM)),
-            "c_norm": about_one(DIM),
-            "i_q": matrix(s.q_rank, s.index_heads * s.index_dim),
-            "i_kv": matrix(s.hidden, s.index_dim),
-            "i_gate": matrix(s.hidden, s.index_dim),
-            "i_head": matrix(s.hidden, s.index_heads),
-        }
+    for prefix, dim in (("c", DIM), ("i", s.index_dim)):  # compressed rows, and the indexer's
+        if s.ratio == 4 or (s.ratio and prefix == "c"):
+            width = dim * (2 if s.ratio == 4 else 1)
+            weights[f"{prefix}_kv"] = matrix(s.hidden, width)
+            weights[f"{prefix}_gate"] = matrix(s.hidden, width)
+            weights[f"{prefix}_place"] = random.standard_normal((s.ratio, width))
+            weights[f"{prefix}_norm"] = about_one(dim)
+    if s.ratio == 4:
+        weights["i_q"] = matrix(s.q_rank, s.index_heads * s.index_dim)
+        weights["i_head"] = matrix(s.hidden, s.index_heads)
     return weights
 
 
@@ -114,20 +114,28 @@ def rope(x, positions, base, inverse=False):
     return y
 
 
-def gated_mean(values, gates, ratio):
-    """One row for every `ratio` whole ones: per dim, their mean under a softmax of the gates."""
-    entries = len(values) // ratio
-    values, gates = (a[: entries * ratio].reshape(entries, ratio, -1) for a in (values, gates))
-    weights = np.exp(gates - gates.max(axis=1, keepdims=True))
-    return (values * weights).sum(axis=1) / weights.sum(axis=1)
+def compressed_rows(x, weights, prefix, shape: Shape):
+    """A row for every `ratio` whole tokens: per dim, a mean under a softmax of gates, normed and rotated. For ratio 4 every
+    token has two values, the first for the row of the next four tokens and the second for its own."""
+    ratio, entries = shape.ratio, shape.entries
+    cut = lambda name: (x[: entries * ratio] @ weights[f"{prefix}_{name}"]).reshape(entries, ratio, -1)  # noqa: E731
+    values, gates = cut("kv"), cut("gate") + weights[f"{prefix}_place"]
+    if ratio == 4:
+        half = values.shape[2] // 2
+        no_values, no_gates = np.zeros_like(values[:1, :, :half]), np.full_like(gates[:1, :, :half], -np.inf)
+        values = np.concatenate([np.concatenate([no_values, values[:-1, :, :half]]), values[:, :, half:]], axis=1)
+        gates = np.concatenate([np.concatenate([no_gates, gates[:-1, :, :half]]), gates[:, :, half:]], axis=1)
+    share = np.exp(gates - gates.max(axis=1, keepdims=True))
+    rows = norm((values * share).sum(axis=1) / share.sum(axis=1), weights[f"{prefix}_norm"])
+    return rope(rows, np.arange(entries) * ratio, shape.base)
 
 
 def listed_entries(x, q_low, weights, shape: Shape):
     """(tokens, topk): for every token its best visible entries, higher scores first and of equal ones the first; -1 after
     them. The call does not mind the order: keys are taken in ascending order (R10)."""
     s = shape
-    q = (q_low @ weights["i_q"]).reshape(s.tokens, s.index_heads, s.index_dim)
-    k = gated_mean(x @ weights["i_kv"], x @ weights["i_gate"], s.ratio)
+    q = rope((q_low @ weights["i_q"]).reshape(s.tokens, s.index_heads, s.index_dim), np.arange(s.tokens), s.base)
+    k = compressed_rows(x, weights, "i", s)
     score = np.einsum("th,ths->ts", x @ weights["i_head"], np.maximum(np.einsum("thd,sd->ths", q, k), 0))
     lists = np.full((s.tokens, s.topk), -1, np.int32)
     for p in range(s.tokens):
@@ -146,9 +154,7 @@ def layer(x, weights, shape: Shape, attend, lists=None):
     kv = rope(norm(x @ w["wkv"], w["kv_norm"]), positions, s.base)
     compressed = None
     if s.entries:
-        gates = x @ w["c_gate"] + np.tile(w["c_place"], (s.tokens // s.ratio + 1, 1))[: s.tokens]
-        pooled = norm(gated_mean(x @ w["c_kv"], gates, s.ratio), w["c_norm"])
-        compressed = rope(pooled, np.arange(s.entries) * s.ratio, s.base)
+        compressed = compressed_rows(x, w, "c", s)
         if s.ratio == 4 and lists is None:
             lists = listed_entries(x, q_low, w, s)
     o = rope(attend(q, kv, compressed, lists).astype(x.dtype), positions, s.base, inverse=True)
@@ -172,6 +178,63 @@ def exact_attention(q, kv, compressed, lists, sinks, shape: Shape):
         weights = np.exp(scores - peak)
         o[p] = weights @ keys / (weights.sum(axis=1, keepdims=True) + np.exp(sinks[:, None] - peak))
     return o
+
+
+# ---------------------------------------------------------------- the layer of transformers
+
+
+def of_transformers(x, weights, shape: Shape):
+    """The output of that package's layer, in float32, or a sentence why not."""
+    try:
+        import torch
+        from transformers.models.deepseek_v4 import modeling_deepseek_v4 as model
+        from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
+    except ImportError as missing:
+        return f"NOT COMPARED with transformers: {missing}"
+    s = shape
+    kind = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}[s.ratio]
+    config = DeepseekV4Config(
+        hidden_size=s.hidden,
+        num_hidden_layers=1,
+        num_attention_heads=s.heads,
+        head_dim=DIM,
+        q_lora_rank=s.q_rank,
+        layer_types=[kind],
+        sliding_window=s.window,
+        o_groups=s.groups,
+        o_lora_rank=s.o_rank,
+        index_n_heads=s.index_heads,
+        index_head_dim=s.index_dim,
+        index_topk=s.topk,
+        rms_norm_eps=EPSILON,
+    )
+    config._attn_implementation = "eager"
+    attention = model.DeepseekV4Attention(config, 0).eval()
+    transposed = {"wq_a": "q_a_proj", "wq_b": "q_b_proj", "wkv": "kv_proj", "wo_b": "o_b_proj"}
+    plain = {"q_norm": "q_a_norm", "kv_norm": "kv_norm"}
+    state = {f"{theirs}.weight": weights[ours].T for ours, theirs in transposed.items()}
+    state |= {f"{theirs}.weight": weights[ours] for ours, theirs in plain.items()}
+    state["sinks"] = weights["sinks"]
+    state["o_a_proj.weight"] = weights["wo_a"].transpose(0, 2, 1).reshape(s.groups * s.o_rank, -1)
+    for prefix, place in (("c", "compressor."), ("i", "compressor.indexer.")):
+        if f"{prefix}_kv" in weights:
+            state[f"{place}kv_proj.weight"] = weights[f"{prefix}_kv"].T
+            state[f"{place}gate_proj.weight"] = weights[f"{prefix}_gate"].T
+            state[f"{place}position_bias"] = weights[f"{prefix}_place"]
+            state[f"{place}kv_norm.weight"] = weights[f"{prefix}_norm"]
+    if s.ratio == 4:
+        state["compressor.indexer.q_b_proj.weight"] = weights["i_q"].T
+        state["compressor.indexer.scorer.weights_proj.weight"] = weights["i_head"].T
+    attention.load_state_dict({name: torch.tensor(np.ascontiguousarray(value), dtype=torch.float32) for name, value in state.items()})
+    hidden = torch.tensor(x, dtype=torch.float32)[None]
+    positions = torch.arange(s.tokens)[None]
+    rotary = model.DeepseekV4RotaryEmbedding(config)
+    embeddings = {name: rotary(hidden, position_ids=positions, layer_type=name) for name in ("main", "compress")}
+    distance = positions[0][:, None] - positions[0][None]
+    hidden_keys = torch.zeros(s.tokens, s.tokens).masked_fill((distance < 0) | (distance >= s.window), -torch.inf)
+    with torch.no_grad():
+        output = attention(hidden, position_embeddings=embeddings, position_ids=positions, attention_mask=hidden_keys[None, None])
+    return output[0][0].numpy()
 
 
 # ---------------------------------------------------------------- attention by Tessera
@@ -284,6 +347,7 @@ def main() -> int:
     parser.add_argument("--cache", choices=("bf16", "fp8"), default="fp8")
     parser.add_argument("--tokens", type=int, default=300)
     parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--transformers", action="store_true")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     random = np.random.default_rng(1)
@@ -311,7 +375,16 @@ def main() -> int:
     print(f"attention on the stored rows: relative error {of_attention:.2e}, allowed {limits[0]:.0e}")
     print(f"whole layer: relative error {of_layer:.2e}, allowed {limits[1]:.0e} (the rounding of q and of the caches)")
     print(f"last token decoded alone: {'the same bytes' if same else 'OTHER BYTES'}")
-    return 0 if same and of_attention <= limits[0] and of_layer <= limits[1] else 1
+    good = same and of_attention <= limits[0] and of_layer <= limits[1]
+    if options.transformers:
+        theirs = of_transformers(x, weights, shape)
+        if isinstance(theirs, str):
+            print(theirs)
+            return 77 if good else 1
+        difference = relative(theirs, want)
+        print(f"the layer of transformers and the float64 model: relative difference {difference:.2e}, allowed 1e-05")
+        good = good and difference <= 1e-5
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
