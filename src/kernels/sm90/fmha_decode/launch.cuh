@@ -60,9 +60,10 @@ struct AloneLauncher {
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
+    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8,
+                          combine_blocks(Tag::kValueDim));
     const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
     second.stream = stream;
     second.attrs = &early;
     second.numAttrs = 1;
@@ -109,9 +110,10 @@ struct SegmentsLauncher {
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(last.batch) * last.heads.value, Tag::kRows / 8);
+    second.gridDim =
+        dim3(static_cast<unsigned>(last.batch) * last.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim));
     const bool half = is_half_empty(int64_t{last.seqlen_q} * last.group.value);
-    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
+    second.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
     second.stream = stream;
     second.attrs = &early;
     second.numAttrs = 1;
@@ -182,6 +184,12 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
           .launch_segments = nullptr};
 }
 
+// Units of blocks that take them alone: with two scoring groups as many as there are multiprocessors.
+template <class Tag>
+constexpr int64_t alone_units() {
+  return Tag::kResident == 1 && Tag::kHeadDim <= 256 ? kSingleUnits : kAnyUnits;
+}
+
 template <class Tag>
 constexpr DecodeEntry segments_entry(const char* name) {
   using Launcher = SegmentsLauncher<SegmentsKernel<Tag>>;
@@ -195,7 +203,7 @@ constexpr DecodeEntry segments_entry(const char* name) {
           .rows = Tag::kRows,
           .cluster = 1,
           .counts = false,
-          .most_units = Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
+          .most_units = alone_units<Tag>(),
           .resident = &Launcher::resident,
           .launch = nullptr,
           .launch_segments = &Launcher::launch};
@@ -203,7 +211,7 @@ constexpr DecodeEntry segments_entry(const char* name) {
 
 template <class Tag>
 constexpr DecodeEntry alone_entry(const char* name) {
-  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, Tag::kResident == 1 ? kSingleUnits : kAnyUnits);
+  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, alone_units<Tag>());
 }
 
 // For problems of half of the head dim: two K/V heads at a time.
