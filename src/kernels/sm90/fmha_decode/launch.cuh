@@ -9,6 +9,24 @@
 
 namespace tessera::sm90 {
 
+// The kernel that chains states, over the sequences and heads of `shape`, while the first one still runs.
+template <class Tag, class Arguments>
+cudaError_t launch_second(void (*kernel)(Arguments), const DecodeArguments& shape, const Arguments& arguments,
+                          cudaStream_t stream) {
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim =
+      dim3(static_cast<unsigned>(shape.batch) * shape.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim));
+  const bool half = is_half_empty(int64_t{shape.seqlen_q} * shape.group.value);
+  launch.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
+  launch.stream = stream;
+  launch.attrs = &early;
+  launch.numAttrs = 1;
+  return cudaLaunchKernelEx(&launch, kernel, arguments);
+}
+
 template <class Tag>
 struct AloneLauncher {
   using Layout = AloneLayout<Tag>;
@@ -56,18 +74,7 @@ struct AloneLauncher {
     if (error != cudaSuccess || arguments.state_chunks == 1) {
       return error;
     }
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8,
-                          combine_blocks(Tag::kValueDim));
-    const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
-    second.stream = stream;
-    second.attrs = &early;
-    second.numAttrs = 1;
-    return cudaLaunchKernelEx(&second, combine_chunks_sm90<Tag>, arguments);
+    return launch_second<Tag>(combine_chunks_sm90<Tag>, arguments, arguments, stream);
   }
 };
 
@@ -106,18 +113,7 @@ struct SegmentsLauncher {
     if (error != cudaSuccess) {
       return error;
     }
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t second{};
-    second.gridDim =
-        dim3(static_cast<unsigned>(last.batch) * last.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim));
-    const bool half = is_half_empty(int64_t{last.seqlen_q} * last.group.value);
-    second.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
-    second.stream = stream;
-    second.attrs = &early;
-    second.numAttrs = 1;
-    return cudaLaunchKernelEx(&second, combine_segments_sm90<Chain>, arguments);
+    return launch_second<Tag>(combine_segments_sm90<Chain>, last, arguments, stream);
   }
 };
 
