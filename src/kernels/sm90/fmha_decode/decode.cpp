@@ -41,10 +41,9 @@ DecodeProblem seen_by(const DecodeEntry& entry, const DecodeProblem& problem) {
   return p;
 }
 
-// One counter per 16 columns of a tile of a sequence and K/V head, where clusters chain chunks themselves.
+// One counter per block of those that share a tile of a sequence and K/V head, where these chain chunks themselves.
 int64_t counter_bytes(const DecodeEntry& entry, const DecodeProblem& p) {
-  const int64_t counters =
-      !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * (entry.value_dim / kDecodeColumnGroup);
+  const int64_t counters = !entry.counts ? 0 : p.q.batch * p.k.heads * row_tiles(p, entry.rows) * entry.cluster;
   return ceil_div(counters * 8, kScratchAlignment) * kScratchAlignment;
 }
 

@@ -49,7 +49,6 @@ struct DecodeProblem {
 // How many units a problem may have at most for a kernel: an H200 works on 30 clusters of eight at a time, and has 132
 // multiprocessors. (For contiguous rows single is as fast as duo from some 44 units on.)
 inline constexpr int64_t kTeamUnits = 30;
-inline constexpr int64_t kWideTeamUnits = 7;  // clusters of 16, a multiprocessor for every block
 inline constexpr int64_t kDuoUnits = 66;
 inline constexpr int64_t kDuoContiguousUnits = 44;
 inline constexpr int64_t kSingleUnits = 132;

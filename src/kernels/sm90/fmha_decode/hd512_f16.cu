@@ -6,7 +6,6 @@ namespace tessera::sm90 {
 
 std::span<const DecodeEntry> decode_hd512_f16() {
   static constexpr DecodeEntry kEntries[] = {
-      team_entry<DecodeKernel<512, false, 8>>("sm90_fmha_decode_hd512_f16_r8_team"),
       alone_entry<DecodeKernel<512, false, 8, 1>>("sm90_fmha_decode_hd512_f16_r8_single"),
       alone_entry<DecodeKernel<512, false, 16, 1>>("sm90_fmha_decode_hd512_f16_r16_single"),
   };

@@ -224,8 +224,7 @@ constexpr DecodeEntry duo_entry(const char* name) {
 
 template <class Tag>
 constexpr DecodeEntry team_entry(const char* name) {
-  return entry_of<Tag, TeamLauncher<Tag>>(name, TeamLayout<Tag>::kTeam,
-                                          TeamLayout<Tag>::kOwnGroups == 1 ? kTeamUnits : kWideTeamUnits);
+  return entry_of<Tag, TeamLauncher<Tag>>(name, TeamLayout<Tag>::kTeam, kTeamUnits);
 }
 
 }  // namespace tessera::sm90

@@ -1,7 +1,7 @@
 // The kernel in which a cluster takes a unit at once, for the shortest time that a single unit can take: every block
 // scores its share of the granules (R1), all tell one another maxima (R3), weights (R5) and class sums (R7), and every
-// block sums 16 output columns over all keys (R6), or two times 16. Nothing is done twice, so there are no rings: all
-// of K and V that the block needs is asked for at once.
+// block sums 16 output columns over all keys (R6). Nothing is done twice, so there are no rings: all of K and V that
+// the block needs is asked for at once.
 //
 // Block r scores granules r, r + n, ... Its k16 blocks are dealt to the warps: number w + 8 t is tile t of warp w.
 // Lanes hold scores as in alone_scores.cuh, outputs as in alone_outputs.cuh.
@@ -52,7 +52,6 @@ class Team : private TeamUnit<Tag> {
   using TeamUnit<Tag>::granule_of;
   using TeamUnit<Tag>::first_key;
   using TeamUnit<Tag>::block_of;
-  using TeamUnit<Tag>::group_of;
   using TeamUnit<Tag>::copy_keys;
   using TeamUnit<Tag>::touch_pages;
   using TeamUnit<Tag>::drop;
@@ -101,14 +100,13 @@ class Team : private TeamUnit<Tag> {
     if (warp_ == 3) {
       claim();
     }
+    if (warp_ == 0) {
+      add_outputs(moves);
+    }
+    // Meanwhile another warp goes through the end of the work with nothing to store, so that the instructions are
+    // there.
     if (warp_ == 0 || warp_ == 2) {
-      const bool real = has_columns();
-      if (real) {
-        add_outputs(moves);
-      }
-      // A warp without columns meanwhile goes through the end of the work with nothing to store, so that the
-      // instructions are there.
-      finish(real);
+      finish(warp_ == 0);
     }
   }
 
@@ -157,19 +155,11 @@ class Team : private TeamUnit<Tag> {
     }
   }
 
-  // Of warps 0 and 2: which of the block's groups of columns is the warp's, and whether there is one.
-  __device__ __forceinline__ int index_of_columns() const {
-    return warp_ / 2 % Layout::kOwnGroups;
-  }
-  __device__ __forceinline__ bool has_columns() const {
-    return warp_ / 2 < Layout::kOwnGroups;
-  }
-
   // Where finish() will put rows, while there is time. The compiler would compute it where it is used.
   __device__ __forceinline__ void find_places() {
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
-      places_[i] = RowPlaces<Tag>(args_, unit_, PartOfState(group_of(index_of_columns()), i));
+      places_[i] = RowPlaces<Tag>(args_, unit_, PartOfState(rank_, i));
 #pragma unroll
       for (int64_t& first : places_[i].first) {
         asm volatile("" : "+l"(first));
@@ -445,7 +435,7 @@ class Team : private TeamUnit<Tag> {
     barrier_arrive(smem_ + Layout::kEndFull);
   }
 
-  // R6 of a group of columns, by a warp.
+  // R6, by warp 0.
   __device__ __forceinline__ void add_outputs(const Moves& moves) {
     // Bit g: some row moves its maximum in granule g.
     uint32_t moved = 0;
@@ -463,8 +453,7 @@ class Team : private TeamUnit<Tag> {
       }
     }
     const auto in_values =
-        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kVRow + (lane_ / 8 % 2 ^ lane_ / 4 % 2) * 16 +
-                              index_of_columns() * Layout::kGroupBytes);
+        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * Layout::kVRow + (lane_ / 8 % 2 ^ lane_ / 4 % 2) * 16);
     // Matrices: halves of the keys, then of two k16 blocks or two eights.
     uint32_t weights =
         smem_ + Layout::kP + static_cast<uint32_t>(lane_ / 16 * 256) + weights_row(lane_ % 8, lane_ / 8 % 2);
@@ -533,20 +522,17 @@ class Team : private TeamUnit<Tag> {
   __device__ __forceinline__ void claim() const {
     if (lane_ == 0) {
       if (unit_.chunks - unit_.first_chunk > 1) {
-#pragma unroll
-        for (int index = 0; index < Layout::kOwnGroups; ++index) {
-          claim_counter(counter(group_of(index)));
-        }
+        claim_counter(counter());
       }
       barrier_arrive(smem_ + Layout::kEndFull);
     }
     __syncwarp();
   }
-  __device__ __forceinline__ unsigned long long* counter(int group) const {
-    return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * Layout::kGroups + group;
+  __device__ __forceinline__ unsigned long long* counter() const {
+    return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kTeam + rank_;
   }
 
-  // The state of a group of columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
+  // The state of the block's columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
   // stored unless it is `real`.
   __device__ __forceinline__ void finish(bool real) const {
     if (real) {
@@ -554,7 +540,6 @@ class Team : private TeamUnit<Tag> {
     }
     __syncwarp();
     const int chunks = unit_.chunks - unit_.first_chunk;
-    const int group = group_of(index_of_columns());
     StatePart parts[kEights];
 #pragma unroll
     for (int i = 0; i < kEights; ++i) {
@@ -567,14 +552,14 @@ class Team : private TeamUnit<Tag> {
     if (real && chunks > 1) {
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
-        ChunkState<Tag>(args_, unit_, unit_.chunk - unit_.first_chunk, PartOfState(group, i)).store(parts[i]);
+        ChunkState<Tag>(args_, unit_, unit_.chunk - unit_.first_chunk, PartOfState(rank_, i)).store(parts[i]);
       }
       __syncwarp();
       bool last = false;
       if (lane_ == 0) {
-        last = count_up(counter(group)) == static_cast<uint32_t>(chunks - 1);
+        last = count_up(counter()) == static_cast<uint32_t>(chunks - 1);
         if (last) {
-          *counter(group) = 0;
+          *counter() = 0;
         }
       }
       if (!uniform(last)) {
@@ -584,7 +569,7 @@ class Team : private TeamUnit<Tag> {
     }
 #pragma unroll 1
     for (int i = 0; i < kEights; ++i) {
-      const PartOfState at(group, i);
+      const PartOfState at(rank_, i);
       const RowPlaces<Tag> places = i == 0 ? places_[0] : places_[kEights - 1];
       StatePart part = i == 0 ? parts[0] : parts[kEights - 1];
       if (chunks > 1) {

@@ -1,5 +1,4 @@
-// Shared memory of the kernels in which a cluster of head_dim / 16 blocks takes a unit at once, or of head_dim / 32
-// where those were more than 16. No device code.
+// Shared memory of the kernels in which a cluster of head_dim / 16 blocks takes a unit at once. No device code.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +16,20 @@ struct TeamLayout {
   static constexpr int kRows = Tag::kRows;
   static constexpr int kEights = kRows / 8;
   static constexpr int kHeadDim = Tag::kHeadDim;
-  static constexpr int kGroups = kHeadDim / kDecodeColumnGroup;        // of 16 output columns, a warp each
-  static constexpr int kTeam = kGroups <= 16 ? kGroups : kGroups / 2;  // blocks; block r has groups r, r + kTeam
-  static constexpr int kOwnGroups = kGroups / kTeam;
+  static constexpr int kTeam = kHeadDim / kDecodeColumnGroup;  // blocks; each has 16 output columns
   static constexpr int kGranule = granule_keys(kHeadDim);
   static constexpr int kChunk = kChunkKeys;
-  static constexpr int kGranules = kChunk / kGranule;                      // of a unit
-  static constexpr int kOwn = kGranules / kTeam;                           // of them that a block scores
-  static constexpr int kGranuleBlocks = kGranule / 16;                     // k16 blocks of a granule
-  static constexpr int kBlocks = kChunk / 16;                              // of a unit
-  static constexpr int kTiles = kBlocks / kTeam / kTeamWarps;              // of them that a warp scores
-  static constexpr int kHalf = kChunk / 2;                                 // V and P are waited for in two parts
-  static constexpr int kResident = kRows == 8 && kOwnGroups == 1 ? 2 : 1;  // blocks of a multiprocessor
-  static constexpr int kKRow = kHeadDim * 2;              // bytes; 16-byte piece p of row r at p ^ (r mod 8)
-  static constexpr int kVRow = 2 * kDecodeColumnGroup;    // piece p of row r at p ^ (r / 4 mod 2)
-  static constexpr int kKBytes = kChunk / kTeam * kKRow;  // 64 KiB
-  static constexpr int kGroupBytes = kHalf * kVRow;       // 32 KiB of V, of a group
-  static constexpr int kHalfBytes = kOwnGroups * kGroupBytes;
+  static constexpr int kGranules = kChunk / kGranule;            // of a unit
+  static constexpr int kOwn = kGranules / kTeam;                 // of them that a block scores
+  static constexpr int kGranuleBlocks = kGranule / 16;           // k16 blocks of a granule
+  static constexpr int kBlocks = kChunk / 16;                    // of a unit
+  static constexpr int kTiles = kBlocks / kTeam / kTeamWarps;    // of them that a warp scores
+  static constexpr int kHalf = kChunk / 2;                       // V and P are waited for in two parts
+  static constexpr int kResident = kRows == 8 ? 2 : 1;           // blocks of a multiprocessor
+  static constexpr int kKRow = kHeadDim * 2;                     // bytes; 16-byte piece p of row r at p ^ (r mod 8)
+  static constexpr int kVRow = 2 * kDecodeColumnGroup;           // piece p of row r at p ^ (r / 4 mod 2)
+  static constexpr int kKBytes = kChunk / kTeam * kKRow;         // 64 KiB
+  static constexpr int kHalfBytes = kHalf * kVRow;               // 32 KiB of V
   static constexpr int kPBlock = 32 * kRows;                     // of one k16 block: per eight rows two 8 x 8 matrices
   static constexpr int kPBytes = kBlocks * kPBlock;              // 32 KiB per eight rows
   static constexpr int kMaximaBytes = kBlocks * kRows * 4;       // per k16 block and row
@@ -62,7 +58,7 @@ struct TeamLayout {
 
   static_assert(kP + kPBytes + (kShared ? kHalfBytes : 0) <= kV, "P and V: allowed in the place of K");
   static_assert(kBytes <= (228 / kResident - 1) * 1024, "shared memory: got too much");
-  static_assert(kTiles >= 1 && kOwn >= 1 && kRows <= 16 && kTeam <= 16, "head_dim: allowed 64, 128, 256, 512");
+  static_assert(kTiles >= 1 && kOwn >= 1 && kRows <= 16 && kTeam <= 16, "head_dim: allowed 64, 128, 256");
 };
 
 }  // namespace tessera::sm90

@@ -150,36 +150,16 @@ class TeamUnit {
     return kHalf * Layout::kHalf + thread / 2 + i * (kThreads / 2);
   }
 
-  // Which group of output columns the block's `index`-th one is.
-  __device__ __forceinline__ int group_of(int index) const {
-    return rank_ + index * kTeam;
-  }
-
-  // Half of the unit's rows of V, in the block's columns: two of the last kThreads threads take a row, and of their
-  // rows numbers kFrom .. kTo - 1.
+  // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
+  // numbers kFrom .. kTo - 1.
   template <int kHalf, int kThreads, int kFrom, int kTo>
   __device__ __forceinline__ void copy_values() const {
-#pragma unroll
-    for (int index = 0; index < Layout::kOwnGroups; ++index) {
-      copy_columns<kHalf, kThreads, kFrom, kTo>(index);
-    }
-    if (kTo * (kThreads / 2) == Layout::kHalf) {
-      if (kHalf == 0 || granules_ > Layout::kGranules / 2) {  // else nobody waits for it
-        arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
-      }
-    }
-    commit_copies();
-  }
-  // Of one group.
-  template <int kHalf, int kThreads, int kFrom, int kTo>
-  __device__ __forceinline__ void copy_columns(int index) const {
     constexpr int kValueRows = kThreads / 2;
     const auto thread = static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads);
     const int piece = thread % 2;
-    const int column = group_of(index) * kDecodeColumnGroup + 8 * piece;
+    const int column = rank_ * kDecodeColumnGroup + 8 * piece;
     const int end = min(granules_ * Layout::kGranule, (kHalf + 1) * Layout::kHalf);
     const uint32_t to = smem_ + (kHalf == 0 ? Layout::kV : Layout::kV2) +
-                        static_cast<uint32_t>(index * Layout::kGroupBytes) +
                         static_cast<uint32_t>(thread / 2 * Layout::kVRow + (piece ^ thread / 8 % 2) * 16);
     const uint16_t* data = args_.v + unit_.kv_head * args_.v_strides.head + column;
     if (all_there(keys_.begin + kHalf * Layout::kHalf, Layout::kHalf)) {
@@ -213,6 +193,12 @@ class TeamUnit {
         }
       }
     }
+    if (kTo * kValueRows == Layout::kHalf) {
+      if (kHalf == 0 || granules_ > Layout::kGranules / 2) {  // else nobody waits for it
+        arrive_after_copies(smem_ + Layout::kVFull + 8 * kHalf);
+      }
+    }
+    commit_copies();
   }
 
   const DecodeArguments& args_;
