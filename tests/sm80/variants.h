@@ -2,16 +2,26 @@
 #pragma once
 
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "kernels/sm80/fmha/entry.h"
 
 namespace tessera::test {
 
 struct Variant {
-  const char* name;
+  std::string_view name;
   sm80::Entry entry;
 };
 
-std::span<const Variant> variants();
+// fp16 at head dim 128: stages, Q tiles, parts of granules, a staging warp.
+std::span<const Variant> staged_variants();
+
+// Kernels whose stages are poisoned, and kernels that lose a tile; not among variants().
+std::span<const Variant> faulty_variants();
+
+// All schedules that must give the library's bytes.
+std::vector<Variant> variants();
+const Variant* find_variant(std::string_view name);
 
 }  // namespace tessera::test

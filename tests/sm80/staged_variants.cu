@@ -1,0 +1,38 @@
+#include "sm80/variant_tag.cuh"
+#include "sm80/variants.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr Dims kD128 = {128, false};
+constexpr auto kBehind = sm80::Refill::kBehindProducts;
+constexpr auto kNext = sm80::Refill::kAtNextTile;
+
+// Warps, tile, stages; n, p: filled at the next tile, behind the products; g: staging warp; b: blocks.
+const Variant kStaged[] = {
+    {"d128_w4_t128_s1", variant_entry<kD128, made(4, 1, 128, 2, kBehind)>()},
+    {"d128_w4_t128_s1n", variant_entry<kD128, made(4, 1, 128, 2, kNext)>()},
+    {"d128_w4_t64_s1", variant_entry<kD128, made(4, 1, 64, 2, kBehind)>()},
+    {"d128_w4_t64_s2", variant_entry<kD128, made(4, 2, 64, 2, kNext)>()},
+    {"d128_w4_t64_s3", variant_entry<kD128, made(4, 3, 64, 2, kNext)>()},
+    {"d128_w4_t32_s3", variant_entry<kD128, made(4, 3, 32, 2, kNext)>()},
+    {"d128_w4_t128_s2", variant_entry<kD128, made(4, 2, 128, 1, kNext)>()},
+    {"d128_w4_t128_s3", variant_entry<kD128, made(4, 3, 128, 1, kNext)>()},
+    {"d128_w8_t128_s1", variant_entry<kD128, made(8, 1, 128, 1, kNext)>()},
+    {"d128_w8_t64_s2", variant_entry<kD128, made(8, 2, 64, 1, kNext)>()},
+    {"d128_w8_t64_s3", variant_entry<kD128, made(8, 3, 64, 1, kNext)>()},
+    {"d128_w3_t64_s2", variant_entry<kD128, made(3, 2, 64, 2, kNext)>()},
+    {"d128_w3_t32_s3", variant_entry<kD128, made(3, 3, 32, 3, kNext)>()},
+    {"d128_w3_t64_s2g", variant_entry<kD128, made(3, 2, 64, 2, kNext, true)>()},
+    {"d128_w3_t32_s2g", variant_entry<kD128, made(3, 2, 32, 2, kNext, true)>()},
+    {"d128_w3_t64_s3g", variant_entry<kD128, made(3, 3, 64, 2, kNext, true)>()},
+    {"d128_w4_t64_s3g", variant_entry<kD128, made(4, 3, 64, 1, kNext, true)>()},
+};
+
+}  // namespace
+
+std::span<const Variant> staged_variants() {
+  return kStaged;
+}
+
+}  // namespace tessera::test
