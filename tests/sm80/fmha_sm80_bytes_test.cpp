@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -325,6 +326,25 @@ TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitOfWindowsPagesAndSegments) {
   s.segments[1].lengths = {333};
   s.row_padding = 3;  // the element-wise path
   expect_oracle_bytes_of_staged_variants(s);
+}
+
+TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitWhileTheDeviceIsFull) {
+  FmhaSpec s = causal(plain(TESSERA_F16, 128, 128));
+  s.heads_q = 32;
+  s.heads_kv = 8;
+  s.q_lengths = {1100, 300, 777, 2100};
+  s.segments[0].lengths = {1500, 300, 777, 2100};
+  const FmhaProblem problem(s);
+  const FmhaOutputs library = run_device(problem);  // whose bytes are the oracle's in the tests above
+  const auto expect_bytes = [&](std::span<const Variant> schedules) {
+    for (const Variant& variant : schedules) {
+      for (int turn = 0; turn < 2 && !variant.name.ends_with("_lost"); ++turn) {
+        EXPECT_EQ(first_difference(problem, library, run_entry(variant.entry, problem, 132)), "") << variant.name;
+      }
+    }
+  };
+  expect_bytes(staged_variants());
+  expect_bytes(faulty_variants());  // those that are poisoned only
 }
 
 TEST_F(FmhaSm80, AStageIsNotReadBeforeItIsFilledNorAfterItIsGiven) {
