@@ -6,16 +6,17 @@
 namespace tessera::test {
 
 struct Dims {
-  int head_dim;  // of Q, K and V
+  int head_dim_qk;
+  int head_dim_v;
   bool bf16;
 };
 
 template <Dims kDims, sm80::Schedule kGiven>
 struct VariantTag {
-  static constexpr sm80::Numbers kNumbers = {.head_dim_qk = kDims.head_dim,
-                                             .head_dim_v = kDims.head_dim,
+  static constexpr sm80::Numbers kNumbers = {.head_dim_qk = kDims.head_dim_qk,
+                                             .head_dim_v = kDims.head_dim_v,
                                              .bf16 = kDims.bf16,
-                                             .granule_keys = kDims.head_dim <= 128 ? 128 : 64};
+                                             .granule_keys = kDims.head_dim_qk <= 128 ? 128 : 64};
   static constexpr sm80::Schedule kSchedule = kGiven;
 };
 

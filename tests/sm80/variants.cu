@@ -7,9 +7,9 @@
 namespace tessera::test {
 namespace {
 
-constexpr Dims kD64 = {64, true};
-constexpr Dims kD128 = {128, true};
-constexpr Dims kD256 = {256, true};
+constexpr Dims kD64 = {64, 64, true};
+constexpr Dims kD128 = {128, 128, true};
+constexpr Dims kD256 = {256, 256, true};
 
 // bf16 and tiles of whole granules.
 const Variant kVariants[] = {

@@ -20,8 +20,10 @@ struct Numbers {
 
 // When a stage of K or V is filled again.
 enum class Refill {
-  kBehindProducts,  // at once, which takes a barrier behind the products
-  kAtNextTile,      // behind the barrier that opens the tile after it, K or V
+  kBehindProducts,   // at once, which takes a barrier behind the products
+  kAtNextTile,       // behind the barrier that opens the tile after it, K or V
+  kHalfAPhaseLater,  // K behind the weights, V in the middle of the next scores: each warp says when it has read
+                     // (mbarriers) and goes on, so that none waits for the slowest
 };
 
 // What tests do to the stages of a kernel.
@@ -39,7 +41,7 @@ struct Schedule {
   int blocks_per_sm;  // that the register budget leaves room for
   bool query_in_registers;
   Refill refill;
-  bool staging_warp = false;  // one warp more, which copies K and V for the others; it does not wait for `refill`
+  bool staging_warp = false;  // one warp more, which copies K and V for the others; `refill` is without meaning then
   StageFault fault = StageFault::kNone;
 };
 
@@ -78,9 +80,10 @@ struct Layout {
   static constexpr int kV = kK + kKBytes * kSchedule.stages;
   static constexpr int kPresent = kV + kVBytes * kSchedule.stages;   // bytes: does the page of this key exist
   static constexpr int kSeen = kPresent + kGranule * kPresentSlots;  // bits: does any row see this key (custom masks)
-  static constexpr int kBarriers = kSeen + 4 * static_cast<int>(sizeof(uint32_t));  // of a staging warp
+  static constexpr int kBarriers = kSeen + 4 * static_cast<int>(sizeof(uint32_t));  // mbarriers
   static constexpr int kBarrierBytes = 8;
-  static constexpr int kBytes = kBarriers + (kSchedule.staging_warp ? 4 * kSchedule.stages * kBarrierBytes : 0);
+  static constexpr bool kHasBarriers = kSchedule.staging_warp || kSchedule.refill == Refill::kHalfAPhaseLater;
+  static constexpr int kBytes = kBarriers + (kHasBarriers ? 4 * kSchedule.stages * kBarrierBytes : 0);
 
   static constexpr int kOutputs = kNumbers.head_dim_v / 2;  // fp32 per thread of a warp's O (16, head_dim_v)
   static constexpr int kStateVectors = kOutputs / 4 + 1;    // float4 per thread of a state in the workspace

@@ -31,6 +31,7 @@ struct Kernel {
   static constexpr int kTileColumns = kColumns / kTiles;  // of a tile of K
   static constexpr int kTileBlocks = L::kTileKeys / 16;   // k16 blocks of R6 of a tile of V
   static constexpr int kChunkGranules = kChunkKeys / L::kGranule;
+  static constexpr bool kHalfAPhaseLater = Stages<Tag>::kHalfAPhaseLater;
   static constexpr int kHeldSteps = kSchedule.query_in_registers ? kSteps : 1;
 
   const Arguments& args;
@@ -109,21 +110,24 @@ struct Kernel {
 
   // ---------------------------------------------------------------- one granule
 
-  // R1: the columns of S = Q K^T that tile t of K makes, chains of k16 steps from +0.
-  __device__ __forceinline__ void scores(const Fragments& f, float (&s)[kColumns][4], uint32_t k_tile, int t) const {
+  // R1: the columns of S = Q K^T that tile t of K makes, chains of k16 steps from +0; here the steps [begin, end).
+  __device__ __forceinline__ void scores(const Fragments& f, float (&s)[kColumns][4], uint32_t k_tile, int t, int begin,
+                                         int end) const {
     const int first = t * kTileColumns;
+    if (begin == 0) {
 #pragma unroll
-    for (int n = first; n < first + kTileColumns; ++n) {
+      for (int n = first; n < first + kTileColumns; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[n][i] = 0.0F;
+        for (int i = 0; i < 4; ++i) {
+          s[n][i] = 0.0F;
+        }
       }
     }
     // Matrices (keys 0..7) x (k 0..7, 8..15), (keys 8..15) x the same.
     const uint32_t k_row = swizzled_row<L::kQRowBytes>(k_tile, lane() / 16 * 8 + lane() % 8) ^
                            static_cast<uint32_t>(lane() / 8 % 2 * kPieceBytes);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = begin; step < end; ++step) {
       uint32_t a[4];
       if constexpr (!kSchedule.query_in_registers) {
         query_fragment(a, step);
@@ -267,7 +271,7 @@ struct Kernel {
 
   // clear_unseen, with its barriers; behind the last tile of a granule the bits become those of no key.
   __device__ __forceinline__ void clear_masked(uint32_t v_tile, int t) const {
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (L::kHasBarriers) {
       worker_barrier();  // the bits of all warps are there; else the opening of the tile has waited for them
     }
     clear_unseen(v_tile, t);
@@ -276,7 +280,7 @@ struct Kernel {
       if (thread() < 4) {
         seen_words()[thread()] = 0;
       }
-      if constexpr (kSchedule.staging_warp) {
+      if constexpr (L::kHasBarriers) {
         worker_barrier();
       }
     }
@@ -401,18 +405,20 @@ struct Kernel {
     if (masked && thread() < 4) {
       seen_words()[thread()] = 0;
     }
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (L::kHasBarriers) {
       if (thread() == 0) {
         stages.init_barriers();
       }
       __syncthreads();
-      if (stages_keys()) {
-        stages.stage_all();
-        __syncthreads();
-        return;
-      }
-    } else {
+    }
+    if constexpr (kHalfAPhaseLater) {
+      stages.start_refills();
+    } else if constexpr (!kSchedule.staging_warp) {
       stages.start();
+    } else if (stages_keys()) {
+      stages.stage_all();
+      __syncthreads();
+      return;
     }
 #pragma unroll 1
     for (int j = 0; j < count; ++j) {
@@ -427,8 +433,19 @@ struct Kernel {
         if (t == 0) {
           enter_chunk(f, index, (first + j) / kChunkGranules);
         }
-        if (works) {
-          scores(f, s, stages.template stage<Operand::kK>(j * kTiles + t), t);
+        const uint32_t k_tile = stages.template stage<Operand::kK>(j * kTiles + t);
+        if constexpr (kHalfAPhaseLater) {
+          if (works) {
+            scores(f, s, k_tile, t, 0, kSteps / 2);
+          }
+          if (j > 0) {
+            stages.template refill<Operand::kV>((j - 1) * kTiles + t + kSchedule.stages);
+          }
+          if (works) {
+            scores(f, s, k_tile, t, kSteps / 2, kSteps);
+          }
+        } else if (works) {
+          scores(f, s, k_tile, t, 0, kSteps);
         }
         stages.template close<Operand::kK>(j * kTiles, t);
       }
@@ -453,6 +470,12 @@ struct Kernel {
           }
         }
       }
+      if constexpr (kHalfAPhaseLater) {
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          stages.template refill<Operand::kK>(j * kTiles + t + kSchedule.stages);
+        }
+      }
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
         stages.template open<Operand::kV>(j * kTiles, t);
@@ -466,7 +489,7 @@ struct Kernel {
         stages.template close<Operand::kV>(j * kTiles, t);
       }
     }
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (L::kHasBarriers) {
       __syncthreads();
       if (thread() == 0) {
         stages.forget_barriers();
@@ -563,8 +586,8 @@ struct Kernel {
         query_fragment(f.q[step], step);
       }
     }
-    if constexpr (kSchedule.staging_warp) {
-      copy_wait<0>();  // a barrier of attend() follows
+    if constexpr (L::kHasBarriers) {
+      copy_wait<0>();  // of Q; a barrier of attend() follows
     }
 #pragma unroll 1
     for (int s = 0; s < args.params.num_segments; ++s) {

@@ -48,7 +48,10 @@ struct Stages {
     const int openings = kStages + kTiles * ((kStages - t + kTiles - 1) / kTiles);
     return openings - (kAtNextTile ? 2 : 1);
   }
-  static_assert(newer_groups(kTiles - 1) >= 0, "refill: a single stage of a part of a granule is filled at once");
+  static constexpr bool kHalfAPhaseLater = kSchedule.refill == Refill::kHalfAPhaseLater && !kSchedule.staging_warp;
+  static_assert(L::kHasBarriers || newer_groups(kTiles - 1) >= 0,
+                "refill: a single stage of a part of a granule is filled at once");
+  static_assert(!kHalfAPhaseLater || kStages >= kTiles, "stages: allowed a whole granule or more with this refill");
 
   // ---------------------------------------------------------------- filling
 
@@ -103,7 +106,7 @@ struct Stages {
     copy_commit();
   }
 
-  // ---------------------------------------------------------------- every thread copies
+  // ---------------------------------------------------------------- every thread copies, barriers of the block
 
   // Before tile 0 is opened: what the tiles of the granules before it would have asked for, empty groups included,
   // which are counted. The last group is left to the first opening where openings fill.
@@ -132,7 +135,7 @@ struct Stages {
     }
   }
 
-  // ---------------------------------------------------------------- a staging warp
+  // ---------------------------------------------------------------- mbarriers
 
   // Stages that are full, then stages that are empty.
   template <Operand kOperand>
@@ -144,9 +147,11 @@ struct Stages {
     return full<kOperand>(i) + 2 * kStages * L::kBarrierBytes;
   }
 
+  // A stage is full when the copies of every copying thread have arrived and their warps have said that they asked for
+  // them; it is empty when every warp has read it.
   __device__ __forceinline__ void init_barriers() const {
     for (int s = 0; s < 2 * kStages; ++s) {
-      barrier_init(shared + L::kBarriers + s * L::kBarrierBytes, 2 * kWarpThreads);
+      barrier_init(shared + L::kBarriers + s * L::kBarrierBytes, kCopiers + kCopiers / kWarpThreads);
       barrier_init(shared + L::kBarriers + (2 * kStages + s) * L::kBarrierBytes, kSchedule.warps);
     }
   }
@@ -157,17 +162,55 @@ struct Stages {
   }
 
   template <Operand kOperand>
-  __device__ __forceinline__ void stage_tile(int i) const {
+  __device__ __forceinline__ void wait_until_empty(int i) const {
     barrier_wait(empty<kOperand>(i), static_cast<uint32_t>(i / kStages + 1) % 2);
-    if constexpr (kPoisons) {
-      poison<kOperand, kWarpThreads>(i, lane());
-      __syncwarp();
-    }
+  }
+
+  template <Operand kOperand>
+  __device__ __forceinline__ void copy_and_arrive(int i) const {
     if (!(kLoses && kOperand == Operand::kV && i == kLostTile)) {
       copy<kOperand>(i);
     }
     barrier_arrive_with_copies(full<kOperand>(i));
-    barrier_arrive(full<kOperand>(i));  // for what was stored without cp.async
+    __syncwarp();
+    if (lane() == 0) {
+      barrier_arrive(full<kOperand>(i));  // for what the warp stored without cp.async
+    }
+  }
+
+  // This thread's share of tile i, when every warp has read what is there.
+  template <Operand kOperand>
+  __device__ __forceinline__ void refill(int i) const {
+    if (i >= granules * kTiles) {
+      return;
+    }
+    wait_until_empty<kOperand>(i);
+    if constexpr (kPoisons) {
+      poison<kOperand, L::kWorkers>(i, thread());
+      __syncthreads();
+    }
+    if (kCopiers == L::kWorkers || thread() < kCopiers) {
+      copy_and_arrive<kOperand>(i);
+    }
+  }
+
+  // Before tile 0 is opened, with kHalfAPhaseLater.
+  __device__ __forceinline__ void start_refills() const {
+#pragma unroll 1
+    for (int i = 0; i < kStages; ++i) {
+      refill<Operand::kK>(i);
+      refill<Operand::kV>(i);
+    }
+  }
+
+  template <Operand kOperand>
+  __device__ __forceinline__ void stage_tile(int i) const {
+    wait_until_empty<kOperand>(i);
+    if constexpr (kPoisons) {
+      poison<kOperand, kWarpThreads>(i, lane());
+      __syncwarp();
+    }
+    copy_and_arrive<kOperand>(i);
   }
 
   // All the staging warp does.
@@ -203,7 +246,7 @@ struct Stages {
   template <Operand kOperand>
   __device__ __forceinline__ void open(int first, int t) const {
     const int i = first + t;
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (L::kHasBarriers) {
       barrier_wait(full<kOperand>(i), static_cast<uint32_t>(i / kStages) % 2);
     } else {
       wait_for_copies(t);
@@ -224,7 +267,7 @@ struct Stages {
   template <Operand kOperand>
   __device__ __forceinline__ void close(int first, int t) const {
     const int i = first + t;
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (L::kHasBarriers) {
       __syncwarp();
       if (lane() == 0) {
         barrier_arrive(empty<kOperand>(i));
