@@ -17,18 +17,18 @@ export TESSERA_LAB=lab
 experiment() {
   number=$((number + 1))
   if [ ${#wanted[@]} -gt 0 ] && [[ ! " ${wanted[*]} " == *" $number "* ]]; then return; fi
-  local base=d128_$2 candidate=d128_$3
+  local base=d128_$2 candidate=d128_$3 opened
   cp "$library" "$base.so" && cp "$library" "$candidate.so"
   local pair="--a device=cuda,library=./$base.so --b device=cuda,library=./$candidate.so"
-  "$tessera" lab new "$1" --class bit-neutral --expect "$4" --hypothesis "$5" --background "$background" \
+  opened=$("$tessera" lab new "$1" --class bit-neutral --expect "$4" --hypothesis "$5" --background "$background" --json \
     --identity "\"\$TESSERA\" gate identity $pair --grid stages_identity.json --json" \
     --perf "\"\$TESSERA\" gate perf $pair --grid stages_perf.json --expect faster --blocks 16 --json" \
-    --reference "$base.so" --reference stages_identity.json --reference stages_perf.json --subject "$candidate.so" >/dev/null || exit 3
-  opened=$((opened + 1))
-  "$tessera" lab attempt "$opened" -q --limit 30 --change "$6" | head -n 1
+    --reference "$base.so" --reference stages_identity.json --reference stages_perf.json --subject "$candidate.so" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["number"])') || exit 3
+  "$tessera" lab attempt "$opened" -q --limit 30 --change "$6${TESSERA_COMMIT:+ Commit $TESSERA_COMMIT.}" | head -n 1
 }
 
-wanted=("$@") number=0 opened=0
+wanted=("$@") number=0
 background="sm80_fmha, fp16, head dim 128. The two libraries are one file: it holds every schedule and runs the one that it is named after (w: warps of 16 query rows, t: keys of a stage, s: stages, g: a staging warp, b: blocks per multiprocessor). Base: 64 query rows, one stage of a whole granule of 128 keys for K and one for V, two blocks per multiprocessor."
 [ -d lab ] || "$tessera" lab init --identity true --perf true >/dev/null || exit 3
 
@@ -44,9 +44,12 @@ experiment "Three stages of half granules" w4_t64_s2 w4_t64_s3 1 \
 experiment "Query tile of 48 rows, two stages of 32 keys, a staging warp" w4_t128_s1 w3_t32_s2g 2 \
   "The geometry of the reverted experiment that this one repeats: three warps own rows, a fourth one only copies, so that no warp that multiplies waits for an address." \
   "warps 4 -> 3 and a staging warp with mbarriers, tile_keys 128 -> 32, stages 1 -> 2."
-experiment "Query tile of 128 rows, three stages of half granules" w4_t128_s1 w8_t64_s3 2 \
-  "Eight warps share every copy of K and V, which halves the traffic from L2; one block of eight warps has as many warps as two of four." \
-  "warps 4 -> 8, tile_keys 128 -> 64, stages 1 -> 3, blocks_per_sm 2 -> 1."
-experiment "Three blocks per multiprocessor" w4_t128_s1 w4_t32_s3 8 \
-  "Twelve warps hide more of the latency of shared memory and of the barriers than eight; three stages of 32 keys and 168 registers a thread leave room for a third block." \
-  "tile_keys 128 -> 32, stages 1 -> 3, blocks_per_sm 2 -> 3, row sums kept in shared memory between granules."
+experiment "Query tile of 128 rows, warps that do not wait for the slowest" w4_t128_s1 w8_t128_s1x 2 \
+  "Eight warps share every copy of K and V, which halves the traffic from L2; without barriers of the block eight warps may drift as two blocks of four do." \
+  "warps 4 -> 8, blocks_per_sm 2 -> 1, refill half a phase later."
+experiment "A staging warp beside a query tile of 48 rows" w3_t64_s2 w3_t64_s2g 10 \
+  "With mbarriers nobody waits for the slowest warp, and the warps that multiply issue no copies." \
+  "One warp more, which copies K and V; mbarriers for full and empty stages in place of barriers of the block."
+experiment "Warps that do not wait for the slowest" w4_t128_s1 w4_t128_s1x 8 \
+  "What helped the staging warp is that warps drift, not who copies: every thread copies its share as before, but a warp says that it has read a stage, goes on with the next phase, and fills its share half a phase later." \
+  "refill: at once behind a barrier of the block -> half a phase later behind an mbarrier; four barriers of the block per granule become none."
