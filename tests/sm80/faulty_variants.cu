@@ -13,16 +13,16 @@ using Fault = sm80::StageFault;
 
 // A stage is NaN between two fillings; "lost": and a tile of V is never filled.
 const Variant kFaulty[] = {
-    {"d128_w4_t128_s1_poisoned", variant_entry<kD128, made(4, 1, 128, 2, kBehind, false, Fault::kPoison)>()},
-    {"d128_w4_t128_s1_lost", variant_entry<kD128, made(4, 1, 128, 2, kBehind, false, Fault::kPoisonAndLose)>()},
-    {"d128_w4_t128_s1x_poisoned", variant_entry<kD128, made(4, 1, 128, 2, kLater, false, Fault::kPoison)>()},
-    {"d128_w4_t128_s1x_lost", variant_entry<kD128, made(4, 1, 128, 2, kLater, false, Fault::kPoisonAndLose)>()},
-    {"d128_w4_t64_s1_poisoned", variant_entry<kD128, made(4, 1, 64, 2, kBehind, false, Fault::kPoison)>()},
-    {"d128_w4_t64_s2_poisoned", variant_entry<kD128, made(4, 2, 64, 2, kNext, false, Fault::kPoison)>()},
-    {"d128_w4_t64_s2_lost", variant_entry<kD128, made(4, 2, 64, 2, kNext, false, Fault::kPoisonAndLose)>()},
-    {"d128_w4_t64_s3_poisoned", variant_entry<kD128, made(4, 3, 64, 2, kNext, false, Fault::kPoison)>()},
-    {"d128_w3_t32_s2g_poisoned", variant_entry<kD128, made(3, 2, 32, 2, kNext, true, Fault::kPoison)>()},
-    {"d128_w3_t32_s2g_lost", variant_entry<kD128, made(3, 2, 32, 2, kNext, true, Fault::kPoisonAndLose)>()},
+    {"d128_w4_t128_s1_poisoned", variant_entry<kD128, made(4, 1, 128, 2, kBehind, 0, Fault::kPoison)>()},
+    {"d128_w4_t128_s1_lost", variant_entry<kD128, made(4, 1, 128, 2, kBehind, 0, Fault::kPoisonAndLose)>()},
+    {"d128_w4_t128_s1x_poisoned", variant_entry<kD128, made(4, 1, 128, 2, kLater, 0, Fault::kPoison)>()},
+    {"d128_w4_t128_s1x_lost", variant_entry<kD128, made(4, 1, 128, 2, kLater, 0, Fault::kPoisonAndLose)>()},
+    {"d128_w4_t64_s2_poisoned", variant_entry<kD128, made(4, 2, 64, 2, kNext, 0, Fault::kPoison)>()},
+    {"d128_w4_t64_s2_lost", variant_entry<kD128, made(4, 2, 64, 2, kNext, 0, Fault::kPoisonAndLose)>()},
+    {"d128_w3_t32_s2g_poisoned", variant_entry<kD128, made(3, 2, 32, 2, kNext, 1, Fault::kPoison)>()},
+    {"d128_w3_t32_s2g_lost", variant_entry<kD128, made(3, 2, 32, 2, kNext, 1, Fault::kPoisonAndLose)>()},
+    {"d128_w4_t128_s1G_poisoned", variant_entry<kD128, made(4, 1, 128, 2, kNext, 4, Fault::kPoison)>()},
+    {"d128_w4_t128_s1G_lost", variant_entry<kD128, made(4, 1, 128, 2, kNext, 4, Fault::kPoisonAndLose)>()},
 };
 
 }  // namespace

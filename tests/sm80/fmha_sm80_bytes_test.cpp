@@ -338,7 +338,7 @@ TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitWhileTheDeviceIsFull) {
   const FmhaOutputs library = run_device(problem);  // whose bytes are the oracle's in the tests above
   const auto expect_bytes = [&](std::span<const Variant> schedules) {
     for (const Variant& variant : schedules) {
-      if (variant.entry.numbers.head_dim_qk == 128 && !variant.name.ends_with("_lost")) {
+      if (!variant.name.ends_with("_lost")) {
         EXPECT_EQ(first_difference(problem, library, run_entry(variant.entry, problem, 132)), "") << variant.name;
       }
     }

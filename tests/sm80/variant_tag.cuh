@@ -37,14 +37,14 @@ constexpr sm80::Schedule granules(int warps, int stages, int blocks, int keys, b
 
 // Parts of granules, and everything else that a schedule has.
 constexpr sm80::Schedule made(int warps, int stages, int tile_keys, int blocks, sm80::Refill refill,
-                              bool staging_warp = false, sm80::StageFault fault = sm80::StageFault::kNone) {
+                              int staging_warps = 0, sm80::StageFault fault = sm80::StageFault::kNone) {
   return {.warps = warps,
           .stages = stages,
           .tile_keys = tile_keys,
           .blocks_per_sm = blocks,
           .query_in_registers = false,
           .refill = refill,
-          .staging_warp = staging_warp,
+          .staging_warps = staging_warps,
           .fault = fault};
 }
 

@@ -25,10 +25,17 @@ const Variant kVariants[] = {
 
 }  // namespace
 
+std::vector<Variant> staged_variants() {
+  std::vector<Variant> all;
+  for (const std::span<const Variant> part : {tile_variants(), query_tile_variants(), staging_variants()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 std::vector<Variant> variants() {
-  std::vector<Variant> all(std::begin(kVariants), std::end(kVariants));
-  const std::span<const Variant> staged = staged_variants();
-  all.insert(all.end(), staged.begin(), staged.end());
+  std::vector<Variant> all = staged_variants();
+  all.insert(all.end(), std::begin(kVariants), std::end(kVariants));
   return all;
 }
 

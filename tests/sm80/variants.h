@@ -14,8 +14,12 @@ struct Variant {
   sm80::Entry entry;
 };
 
-// fp16 at head dim 128: stages, Q tiles, parts of granules, a staging warp.
-std::span<const Variant> staged_variants();
+// fp16 at head dim 128. In a name: w, warps of 16 query rows; t, keys of a stage; s, stages; then x, a refill half a
+// phase later; g, a staging warp; G, a staging warpgroup.
+std::span<const Variant> tile_variants();
+std::span<const Variant> query_tile_variants();
+std::span<const Variant> staging_variants();
+std::vector<Variant> staged_variants();  // all three
 
 // Kernels whose stages are poisoned, and kernels that lose a tile; not among variants().
 std::span<const Variant> faulty_variants();

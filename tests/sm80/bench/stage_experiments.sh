@@ -29,7 +29,7 @@ experiment() {
 }
 
 wanted=("$@") number=0
-background="sm80_fmha, fp16, head dim 128. The two libraries are one file: it holds every schedule and runs the one that it is named after (w: warps of 16 query rows, t: keys of a stage, s: stages, g: a staging warp, b: blocks per multiprocessor). Base: 64 query rows, one stage of a whole granule of 128 keys for K and one for V, two blocks per multiprocessor."
+background="sm80_fmha, fp16, head dim 128. The two libraries are one file: it holds every schedule and runs the one that it is named after (w: warps of 16 query rows, t: keys of a stage, s: stages, x: a refill half a phase later, g: a staging warp, G: a staging warpgroup). Base: 64 query rows, one stage of a whole granule of 128 keys for K and one for V, two blocks per multiprocessor."
 [ -d lab ] || "$tessera" lab init --identity true --perf true >/dev/null || exit 3
 
 experiment "Two stages of whole granules" w4_t128_s1 w4_t128_s2 3 \
@@ -53,3 +53,9 @@ experiment "A staging warp beside a query tile of 48 rows" w3_t64_s2 w3_t64_s2g 
 experiment "Warps that do not wait for the slowest" w4_t128_s1 w4_t128_s1x 8 \
   "What helped the staging warp is that warps drift, not who copies: every thread copies its share as before, but a warp says that it has read a stage, goes on with the next phase, and fills its share half a phase later." \
   "refill: at once behind a barrier of the block -> half a phase later behind an mbarrier; four barriers of the block per granule become none."
+experiment "A staging warpgroup" w4_t128_s1 w4_t128_s1G 10 \
+  "The staging warp gained 28 % at 48 rows because the warps that multiply no longer compute addresses and ask for copies. Beside four warps a fifth leaves only 168 registers a thread; a whole warpgroup can give its registers away (setmaxnreg: 40 and 216), and then two blocks of 64 rows stay." \
+  "staging_warps 0 -> 4, mbarriers for full and empty stages, no barrier of the block between granules."
+experiment "Two stages and a query tile of 128 rows beside a staging warpgroup" w4_t128_s1G w8_t128_s2G 3 \
+  "One block of eight warps has room for two stages of whole granules, and every copy serves 128 rows." \
+  "warps 4 -> 8, stages 1 -> 2, blocks_per_sm 2 -> 1."

@@ -41,7 +41,8 @@ struct Schedule {
   int blocks_per_sm;  // that the register budget leaves room for
   bool query_in_registers;
   Refill refill;
-  bool staging_warp = false;  // one warp more, which copies K and V for the others; `refill` is without meaning then
+  int staging_warps = 0;  // warps more, which copy K and V for the others; `refill` is without meaning then. One, or
+                          // four (a warpgroup), which give registers to the others
   StageFault fault = StageFault::kNone;
 };
 
@@ -63,7 +64,7 @@ struct Layout {
   static constexpr Schedule kSchedule = Tag::kSchedule;
 
   static constexpr int kWorkers = kSchedule.warps * kWarpThreads;  // threads that own rows
-  static constexpr int kThreads = kWorkers + (kSchedule.staging_warp ? kWarpThreads : 0);
+  static constexpr int kThreads = kWorkers + kSchedule.staging_warps * kWarpThreads;
   static constexpr int kBlockM = kSchedule.warps * kWarpRows;
   static constexpr int kGranule = kNumbers.granule_keys;
   static constexpr int kQRowBytes = kNumbers.head_dim_qk * kElementBytes;  // of Q and K
@@ -82,7 +83,7 @@ struct Layout {
   static constexpr int kSeen = kPresent + kGranule * kPresentSlots;  // bits: does any row see this key (custom masks)
   static constexpr int kBarriers = kSeen + 4 * static_cast<int>(sizeof(uint32_t));  // mbarriers
   static constexpr int kBarrierBytes = 8;
-  static constexpr bool kHasBarriers = kSchedule.staging_warp || kSchedule.refill == Refill::kHalfAPhaseLater;
+  static constexpr bool kHasBarriers = kSchedule.staging_warps > 0 || kSchedule.refill == Refill::kHalfAPhaseLater;
   static constexpr int kBytes = kBarriers + (kHasBarriers ? 4 * kSchedule.stages * kBarrierBytes : 0);
 
   static constexpr int kOutputs = kNumbers.head_dim_v / 2;  // fp32 per thread of a warp's O (16, head_dim_v)
@@ -94,8 +95,14 @@ struct Layout {
   static_assert(kSchedule.stages >= 1 && kSchedule.stages <= 3, "stages: allowed 1, 2, 3");
   static_assert(kSchedule.warps == 3 || kSchedule.warps == 4 || kSchedule.warps == 8, "warps: allowed 3, 4, 8");
   static_assert(kGranule % kTileKeys == 0 && kTileKeys % 32 == 0, "tile_keys: allowed divisors of G from 32");
-  static_assert(!kSchedule.staging_warp || !kSchedule.query_in_registers,
-                "query_in_registers: allowed without a staging warp, which has no rows");
+  static_assert(kSchedule.staging_warps == 0 || !kSchedule.query_in_registers,
+                "query_in_registers: allowed without staging warps, which have no rows");
+  static_assert(kSchedule.staging_warps < 2 || (kSchedule.staging_warps == 4 && kSchedule.warps % 4 == 0),
+                "staging_warps: allowed 0, 1, or 4 beside whole warpgroups");
+  // Of a multiprocessor there are 512 for each of its 128 lanes. Both numbers are multiples of 8.
+  static constexpr int kStagerRegisters = 40;
+  static constexpr int kWorkerRegisters =
+      (512 / kSchedule.blocks_per_sm - kStagerRegisters) / (kSchedule.warps < 4 ? 1 : kSchedule.warps / 4) / 8 * 8;
   static_assert(kNumbers.head_dim_qk % kPanelElements == 0 && kNumbers.head_dim_v % kPanelElements == 0,
                 "head dims: allowed multiples of 64; smaller ones are filled up");
   static_assert(kGranule == 64 || kGranule == 128, "granule_keys: allowed 64, 128");

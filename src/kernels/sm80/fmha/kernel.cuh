@@ -37,9 +37,6 @@ struct Kernel {
   const Arguments& args;
   uint32_t shared;
 
-  // Whether this thread belongs to the staging warp, which has no rows.
-  __device__ __forceinline__ static bool stages_keys() { return kSchedule.staging_warp && thread() >= L::kWorkers; }
-
   // kBlockM rows of (sequence b, K/V head), from row `first` of its `rows`.
   struct Tile {
     int b;
@@ -262,7 +259,7 @@ struct Kernel {
 
   // The workers of the block have come here.
   __device__ __forceinline__ static void worker_barrier() {
-    if constexpr (kSchedule.staging_warp) {
+    if constexpr (Stages<Tag>::kStaging) {
       barrier_of_warps<1, L::kWorkers>();
     } else {
       __syncthreads();
@@ -366,6 +363,7 @@ struct Kernel {
 
   // ---------------------------------------------------------------- one segment
 
+  template <bool kStager>
   __device__ __forceinline__ void attend(Fragments& f, const Tile& tile, int index) const {
     const tessera_kv_segment& segment = args.params.segments[index];
     const TokenRange range = key_range(segment, tile.b);
@@ -413,80 +411,80 @@ struct Kernel {
     }
     if constexpr (kHalfAPhaseLater) {
       stages.start_refills();
-    } else if constexpr (!kSchedule.staging_warp) {
+    } else if constexpr (!Stages<Tag>::kStaging) {
       stages.start();
-    } else if (stages_keys()) {
-      stages.stage_all();
-      __syncthreads();
-      return;
     }
+    if constexpr (kStager) {
+      stages.stage_all();
+    } else {
 #pragma unroll 1
-    for (int j = 0; j < count; ++j) {
-      const int first_key = (first + j) * L::kGranule;
-      // A granule without visible keys has no effect on a row (R2).
-      const bool works = first_key < any.end && first_key > any.begin - L::kGranule;
-      float s[kColumns][4];
+      for (int j = 0; j < count; ++j) {
+        const int first_key = (first + j) * L::kGranule;
+        // A granule without visible keys has no effect on a row (R2).
+        const bool works = first_key < any.end && first_key > any.begin - L::kGranule;
+        float s[kColumns][4];
 
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        stages.template open<Operand::kK>(j * kTiles, t);
-        if (t == 0) {
-          enter_chunk(f, index, (first + j) / kChunkGranules);
-        }
-        const uint32_t k_tile = stages.template stage<Operand::kK>(j * kTiles + t);
-        if constexpr (kHalfAPhaseLater) {
-          if (works) {
-            scores(f, s, k_tile, t, 0, kSteps / 2);
+        for (int t = 0; t < kTiles; ++t) {
+          stages.template open<Operand::kK>(j * kTiles, t);
+          if (t == 0) {
+            enter_chunk(f, index, (first + j) / kChunkGranules);
           }
-          if (j > 0) {
-            stages.template refill<Operand::kV>((j - 1) * kTiles + t + kSchedule.stages);
+          const uint32_t k_tile = stages.template stage<Operand::kK>(j * kTiles + t);
+          if constexpr (kHalfAPhaseLater) {
+            if (works) {
+              scores(f, s, k_tile, t, 0, kSteps / 2);
+            }
+            if (j > 0) {
+              stages.template refill<Operand::kV>((j - 1) * kTiles + t + kSchedule.stages);
+            }
+            if (works) {
+              scores(f, s, k_tile, t, kSteps / 2, kSteps);
+            }
+          } else if (works) {
+            scores(f, s, k_tile, t, 0, kSteps);
           }
-          if (works) {
-            scores(f, s, k_tile, t, kSteps / 2, kSteps);
+          stages.template close<Operand::kK>(j * kTiles, t);
+        }
+        if (works) {
+          if (args.modifiers || masked) {
+            modify_and_mask_bits(s, visible, forget(index), tile, first_key);
           }
-        } else if (works) {
-          scores(f, s, k_tile, t, 0, kSteps);
-        }
-        stages.template close<Operand::kK>(j * kTiles, t);
-      }
-      if (works) {
-        if (args.modifiers || masked) {
-          modify_and_mask_bits(s, visible, forget(index), tile, first_key);
-        }
-        if (first_key < all.begin || first_key > all.end - L::kGranule) {
-          mask_interval(s, visible, first_key + lane() % 4 * 2);
-        }
-        if (paged) {
-          mask_absent(s, shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule + lane() % 4 * 2);
-        }
-        float a[kRowsPerThread];
-        if (softmax_granule(s, f.rows, a, args.c, args.bias)) {
+          if (first_key < all.begin || first_key > all.end - L::kGranule) {
+            mask_interval(s, visible, first_key + lane() % 4 * 2);
+          }
+          if (paged) {
+            mask_absent(s, shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule + lane() % 4 * 2);
+          }
+          float a[kRowsPerThread];
+          if (softmax_granule(s, f.rows, a, args.c, args.bias)) {
 #pragma unroll
-          for (int n = 0; n < kOutColumns; ++n) {
+            for (int n = 0; n < kOutColumns; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              f.o[n][i] = __fmul_rn(f.o[n][i], a[i / 2]);  // R6
+              for (int i = 0; i < 4; ++i) {
+                f.o[n][i] = __fmul_rn(f.o[n][i], a[i / 2]);  // R6
+              }
             }
           }
         }
-      }
-      if constexpr (kHalfAPhaseLater) {
+        if constexpr (kHalfAPhaseLater) {
+#pragma unroll
+          for (int t = 0; t < kTiles; ++t) {
+            stages.template refill<Operand::kK>(j * kTiles + t + kSchedule.stages);
+          }
+        }
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
-          stages.template refill<Operand::kK>(j * kTiles + t + kSchedule.stages);
+          stages.template open<Operand::kV>(j * kTiles, t);
+          const uint32_t v_tile = stages.template stage<Operand::kV>(j * kTiles + t);
+          if (masked) {
+            clear_masked(v_tile, t);
+          }
+          if (works) {
+            accumulate(f, s, v_tile, t);
+          }
+          stages.template close<Operand::kV>(j * kTiles, t);
         }
-      }
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        stages.template open<Operand::kV>(j * kTiles, t);
-        const uint32_t v_tile = stages.template stage<Operand::kV>(j * kTiles + t);
-        if (masked) {
-          clear_masked(v_tile, t);
-        }
-        if (works) {
-          accumulate(f, s, v_tile, t);
-        }
-        stages.template close<Operand::kV>(j * kTiles, t);
       }
     }
     if constexpr (L::kHasBarriers) {
@@ -560,7 +558,8 @@ struct Kernel {
     }
   }
 
-  // Query tile `index` of (sequence, K/V head) number `pair`.
+  // Query tile `index` of (sequence, K/V head) number `pair`, as a thread that stages keys or as one that owns rows.
+  template <bool kStager>
   __device__ __forceinline__ void run_tile(int64_t pair, int index) const {
     Tile tile;
     tile.b = static_cast<int>(pair / args.params.num_heads_kv);
@@ -591,21 +590,19 @@ struct Kernel {
     }
 #pragma unroll 1
     for (int s = 0; s < args.params.num_segments; ++s) {
-      attend(f, tile, s);
+      attend<kStager>(f, tile, s);
     }
-    if (stages_keys()) {
-      return;
+    if constexpr (!kStager) {
+      const StateRows state = close(f, kSegmentLevel);
+      finish(f, state, tile);
     }
-    const StateRows state = close(f, kSegmentLevel);
-    finish(f, state, tile);
   }
 };
 
-// Grid: any number of blocks; each walks over the items with its own share of the workspace.
-template <class Tag>
-__global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_per_sm)
-    fmha_sm80(const __grid_constant__ Arguments args) {
-  const Kernel<Tag> kernel{args, shared_address(shared_bytes)};
+// All items of this block.
+template <bool kStager, class Tag>
+__device__ __forceinline__ void run_items(const Kernel<Tag>& kernel) {
+  const Arguments& args = kernel.args;
   for (int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
     const int64_t pair = item / args.items_per_head;
     const int mirror = static_cast<int>(item - pair * args.items_per_head);
@@ -613,9 +610,30 @@ __global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_p
     const int tiles = args.paired_tiles && mirror != last ? 2 : 1;
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
-      kernel.run_tile(pair, t == 0 ? last : mirror);
+      kernel.template run_tile<kStager>(pair, t == 0 ? last : mirror);
     }
   }
+}
+
+// Grid: any number of blocks; each walks over the items with its own share of the workspace.
+template <class Tag>
+__global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_per_sm)
+    fmha_sm80(const __grid_constant__ Arguments args) {
+  using L = Layout<Tag>;
+  const Kernel<Tag> kernel{args, shared_address(shared_bytes)};
+  if constexpr (Tag::kSchedule.staging_warps > 0) {
+    if (threadIdx.x >= L::kWorkers) {
+      if constexpr (Tag::kSchedule.staging_warps == 4) {
+        give_registers<L::kStagerRegisters>();
+      }
+      run_items<true>(kernel);
+      return;
+    }
+    if constexpr (Tag::kSchedule.staging_warps == 4) {
+      take_registers<L::kWorkerRegisters>();
+    }
+  }
+  run_items<false>(kernel);
 }
 
 }  // namespace tessera::sm80

@@ -71,6 +71,17 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+// Registers per thread of the warpgroup from here on. Of sm_90a alone, as are the waits above; an sm_80 build would do
+// without a staging warpgroup.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
 // A barrier of some of the block's warps; number 0 is that of __syncthreads.
 template <int kNumber, int kThreads>
 __device__ __forceinline__ void barrier_of_warps() {

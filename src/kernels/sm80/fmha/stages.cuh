@@ -28,8 +28,11 @@ struct Stages {
   static constexpr bool kPoisons = kSchedule.fault != StageFault::kNone;
   static constexpr bool kLoses = kSchedule.fault == StageFault::kPoisonAndLose;
   static constexpr int kLostTile = 1;
+  static constexpr bool kStaging = kSchedule.staging_warps > 0;
   // Threads that copy: rows of a tile are dealt to multiples of eight threads, and 96 threads would need twelve rows.
-  static constexpr int kCopiers = kSchedule.staging_warp ? kWarpThreads : L::kWorkers == 96 ? 64 : L::kWorkers;
+  static constexpr int kCopiers = kStaging            ? kSchedule.staging_warps * kWarpThreads
+                                  : L::kWorkers == 96 ? 64
+                                                      : L::kWorkers;
 
   const Arguments& args;
   uint32_t shared;
@@ -48,7 +51,7 @@ struct Stages {
     const int openings = kStages + kTiles * ((kStages - t + kTiles - 1) / kTiles);
     return openings - (kAtNextTile ? 2 : 1);
   }
-  static constexpr bool kHalfAPhaseLater = kSchedule.refill == Refill::kHalfAPhaseLater && !kSchedule.staging_warp;
+  static constexpr bool kHalfAPhaseLater = kSchedule.refill == Refill::kHalfAPhaseLater && !kStaging;
   static_assert(L::kHasBarriers || newer_groups(kTiles - 1) >= 0,
                 "refill: a single stage of a part of a granule is filled at once");
   static_assert(!kHalfAPhaseLater || kStages >= kTiles, "stages: allowed a whole granule or more with this refill");
@@ -61,7 +64,7 @@ struct Stages {
                                    : shared + L::kV + i % kStages * L::kVBytes;
   }
 
-  __device__ __forceinline__ static int copier() { return kSchedule.staging_warp ? lane() : thread(); }
+  __device__ __forceinline__ static int copier() { return kStaging ? thread() - L::kWorkers : thread(); }
 
   // Strides and pages are read anew for every tile: between the tiles their registers belong to S and O.
   template <Operand kOperand>
@@ -207,8 +210,8 @@ struct Stages {
   __device__ __forceinline__ void stage_tile(int i) const {
     wait_until_empty<kOperand>(i);
     if constexpr (kPoisons) {
-      poison<kOperand, kWarpThreads>(i, lane());
-      __syncwarp();
+      poison<kOperand, kCopiers>(i, copier());
+      barrier_of_warps<2, kCopiers>();
     }
     copy_and_arrive<kOperand>(i);
   }
