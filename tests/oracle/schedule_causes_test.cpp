@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr int kRows = 96;
-constexpr int kKeys = 1000;  // no multiple of any tile
+constexpr int kKeys = 600;  // no multiple of a tile
 constexpr float kAmplitude = 6.0F;
 
 const ScheduleProblem& causal_problem() {
