@@ -32,7 +32,7 @@ constexpr sm80::Schedule granules(int warps, int stages, int blocks, int keys, b
           .tile_keys = keys,
           .blocks_per_sm = blocks,
           .query_in_registers = query_in_registers,
-          .refill = stages > 1 ? sm80::Refill::kAtNextTile : sm80::Refill::kBehindProducts};
+          .refill = stages > 1 ? sm80::Refill::kAtNextOfTensor : sm80::Refill::kBehindProducts};
 }
 
 // Parts of granules, and everything else that a schedule has.

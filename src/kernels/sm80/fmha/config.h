@@ -22,6 +22,8 @@ struct Numbers {
 enum class Refill {
   kBehindProducts,   // at once, which takes a barrier behind the products
   kAtNextTile,       // behind the barrier that opens the tile after it, K or V
+  kAtNextOfTensor,   // behind the barrier that opens the next tile of the same tensor; two stages or more of whole
+                     // granules
   kHalfAPhaseLater,  // K behind the weights, V in the middle of the next scores: each warp says when it has read
                      // (mbarriers) and goes on, so that none waits for the slowest
 };

@@ -25,6 +25,7 @@ struct Stages {
   static constexpr int kStages = kSchedule.stages;
   static constexpr int kTiles = L::kTiles;
   static constexpr bool kAtNextTile = kSchedule.refill == Refill::kAtNextTile;
+  static constexpr bool kAtNextOfTensor = kSchedule.refill == Refill::kAtNextOfTensor;
   static constexpr bool kPoisons = kSchedule.fault != StageFault::kNone;
   static constexpr bool kLoses = kSchedule.fault == StageFault::kPoisonAndLose;
   static constexpr int kLostTile = 1;
@@ -49,11 +50,12 @@ struct Stages {
   // the one that had its stage before there are S tiles of its tensor and T of the other per end of a granule.
   static constexpr int newer_groups(int t) {
     const int openings = kStages + kTiles * ((kStages - t + kTiles - 1) / kTiles);
-    return openings - (kAtNextTile ? 2 : 1);
+    return openings - (kAtNextOfTensor ? 3 : kAtNextTile ? 2 : 1);
   }
   static constexpr bool kHalfAPhaseLater = kSchedule.refill == Refill::kHalfAPhaseLater && !kStaging;
   static_assert(L::kHasBarriers || newer_groups(kTiles - 1) >= 0,
                 "refill: a single stage of a part of a granule is filled at once");
+  static_assert(!kAtNextOfTensor || (kStages > 1 && kTiles == 1), "refill: allowed with two stages of whole granules");
   static_assert(!kHalfAPhaseLater || kStages >= kTiles, "stages: allowed a whole granule or more with this refill");
 
   // ---------------------------------------------------------------- filling
@@ -114,6 +116,17 @@ struct Stages {
   // Before tile 0 is opened: what the tiles of the granules before it would have asked for, empty groups included,
   // which are counted. The last group is left to the first opening where openings fill.
   __device__ __forceinline__ void start() const {
+    if constexpr (kAtNextOfTensor) {
+#pragma unroll 1
+      for (int i = 0; i < kStages - 1; ++i) {
+        fill<Operand::kK>(i);
+        fill<Operand::kV>(i);
+      }
+    } else {
+      start_all();
+    }
+  }
+  __device__ __forceinline__ void start_all() const {
 #pragma unroll 1
     for (int i = -(kStages + kTiles - 1) / kTiles * kTiles; i < 0; i += kTiles) {
 #pragma unroll 1
@@ -254,7 +267,9 @@ struct Stages {
     } else {
       wait_for_copies(t);
       __syncthreads();  // the copies of all threads have arrived, and the tile opened before has been read
-      if constexpr (kAtNextTile) {
+      if constexpr (kAtNextOfTensor) {
+        fill<kOperand>(i + kStages - 1);
+      } else if constexpr (kAtNextTile) {
         if (t > 0) {
           fill<kOperand>(i - 1 + kStages);
         } else if constexpr (kOperand == Operand::kK) {
@@ -275,7 +290,7 @@ struct Stages {
       if (lane() == 0) {
         barrier_arrive(empty<kOperand>(i));
       }
-    } else if constexpr (!kAtNextTile) {
+    } else if constexpr (kSchedule.refill == Refill::kBehindProducts) {
       __syncthreads();
       fill<kOperand>(i + kStages);
     }

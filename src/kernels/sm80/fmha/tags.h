@@ -13,7 +13,7 @@ struct Hd64 {
                                          .tile_keys = 128,
                                          .blocks_per_sm = 3,
                                          .query_in_registers = false,
-                                         .refill = Refill::kAtNextTile};
+                                         .refill = Refill::kAtNextOfTensor};
 };
 
 template <bool kBf16>
@@ -37,7 +37,7 @@ struct Hd192 {
                                          .tile_keys = 64,
                                          .blocks_per_sm = 2,
                                          .query_in_registers = false,
-                                         .refill = Refill::kAtNextTile};
+                                         .refill = Refill::kAtNextOfTensor};
 };
 
 template <bool kBf16>
