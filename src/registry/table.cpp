@@ -9,6 +9,7 @@
 #include "registry/sm80_rows.h"
 #include "registry/sm90_512_rows.h"
 #include "registry/sm90_decode_rows.h"
+#include "registry/sm90_mqa_512_rows.h"
 #include "registry/sm90_rows.h"
 #endif
 
@@ -81,6 +82,7 @@ constexpr KernelRow kRows[] = {
     kSm90Decode,
     kSm90Prefill,
     kSm90Ragged,
+    kSm90Mqa512,
     kSm90Prefill512,
     kSm80Fmha,
 #endif

@@ -1,0 +1,208 @@
+// The warpgroup that feeds a block: Q of every tile, and granules of keys from wherever their rows lie, in pieces of
+// 16 bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/fmha_mqa_512/tiles.cuh"
+
+namespace tessera::sm90 {
+
+// 16 bytes of global memory to shared memory, asynchronously; zeros, and no read at all, unless `present`.
+__device__ __forceinline__ void copy_row_piece(uint32_t destination, const uint16_t* source, bool present) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
+               "r"(present ? 16 : 0)
+               : "memory");
+}
+// One arrival of the thread, once all its copies so far have landed.
+__device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+class MqaProducer {
+  using Layout = MqaLayout;
+  using Words = MqaTileWords;
+  static constexpr int kOwnRows = 4;  // of 64, per thread: eight threads have a row
+  static constexpr int kRowStep = Layout::kGranule / kOwnRows;
+  static constexpr uint32_t kBarrier = 1;  // named barrier of the warpgroup
+
+ public:
+  __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
+
+  __device__ __forceinline__ void run() {
+    uint32_t uses[Layout::kBuffers] = {0, 0};
+    describe(0);
+#pragma unroll 1
+    for (uint32_t round = 0; index_of(round) < args_.total_tiles; ++round) {
+      named_barrier_sync(kBarrier, 128);  // the description is there
+      const MqaTile tile = MqaTile::at(shared_, round);
+      const MqaWalk walk(tile, args_.count);
+      barrier_wait(shared_ + Layout::kQEmpty, round % 2 ^ 1U);
+      fetch_queries(tile);
+      if (thread() == 0) {
+        barrier_arrive(shared_ + Layout::kQFull);  // releases the description
+      }
+      MqaPlace place = walk.first();
+      int32_t entries[kOwnRows];
+      ask(tile, place, entries);
+#pragma unroll 1
+      for (uint32_t n = 0; place.valid(); ++n) {
+        const uint32_t buffer = n % Layout::kBuffers;
+        const uint32_t use = buffer == 0 ? uses[0]++ : uses[1]++;
+        place = fetch_granule(tile, walk, place, entries, buffer, use);
+      }
+      describe(round + 1);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static int thread() {
+    return thread_index() % 128;
+  }
+  __device__ __forceinline__ static int own_row() {
+    return thread() / 8;
+  }
+  __device__ __forceinline__ static int index_of(uint32_t round) {
+    return static_cast<int>(blockIdx.x + round * gridDim.x);
+  }
+
+  // By the first warp; the slot was last read for tile round - 4, which the consumers have left: they gave back Q of
+  // tile round - 2.
+  __device__ __forceinline__ void describe(uint32_t round) const {
+    if (uniform(thread() / 32) == 0 && index_of(round) < args_.total_tiles) {
+      describe_tile(args_, MqaTile::at(shared_, round), index_of(round), thread());
+    }
+  }
+
+  // Where the thread's pieces of panel 0 go, in a tile of 64 rows; those of its next row are kRowStep rows further.
+  __device__ __forceinline__ static uint32_t piece_at() {
+    return swizzled_offset(Layout::kGranule, own_row(), thread() % 8 * 8);
+  }
+  // Two panels of the thread's rows.
+  template <class Source>
+  __device__ __forceinline__ static void copy_panels(uint32_t to, int first, int count, const Source& source) {
+#pragma unroll
+    for (int panel = 0; panel < count; ++panel) {
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        source(to + panel * panel_bytes(Layout::kGranule) + i * kRowStep * kPanelRowBytes, i,
+               (first + panel) * kPanelColumns);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void fetch_queries(const MqaTile& tile) const {
+    const int64_t batch = tile.get(Words::kBatch);
+    const int first_token = tile.get(Words::kToken);
+    const int first_row = tile.get(Words::kFirstRow) + own_row();
+    const int rows = tile.get(Words::kRows);
+    const uint16_t* rows_at[kOwnRows];
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int row = first_row + i * kRowStep;
+      const int behind = divide(row, args_.heads);
+      const int head = row - behind * static_cast<int>(args_.heads.value);
+      rows_at[i] = row >= rows
+                       ? nullptr
+                       : args_.q + batch * args_.q_stride_batch + int64_t{first_token + behind} * args_.q_stride_token +
+                             head * args_.q_stride_head + thread() % 8 * 8;
+    }
+    const uint32_t to = shared_ + Layout::kQ + piece_at();
+    copy_panels(to, 0, Layout::kPanels, [&](uint32_t at, int i, int dim) {
+      const bool present = rows_at[i] != nullptr;
+      copy_row_piece(at, present ? rows_at[i] + dim : args_.q, present);
+    });
+    arrive_behind_copies(shared_ + Layout::kQFull);
+  }
+
+  // What tables say of the thread's rows of a granule: the page, the row of a gathered key, or the sequence. Nothing is
+  // done with it here, so that it is on its way while others are waited for.
+  __device__ __forceinline__ void ask(const MqaTile& tile, const MqaPlace& place, int32_t (&entries)[kOwnRows]) const {
+    if (!place.valid()) {
+      return;
+    }
+    const MqaSegment& s = args_.segments[place.segment];
+    const int first_key = tile.get(place.segment, Words::kFirstKey);
+    const int stop_key = tile.get(place.segment, Words::kStopKey);
+    const int64_t batch = tile.get(Words::kBatch);
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
+      const int32_t* from = nullptr;
+      if (s.sorted != nullptr) {
+        from = s.sorted + (batch * args_.seqlen_q + tile.get(Words::kToken)) * s.topk + key;
+      } else if (s.page_table != nullptr) {
+        from = s.page_table + batch * s.page_table_stride + divide(key, s.page_size);
+      }
+      entries[i] = static_cast<int32_t>(batch);
+      if (from != nullptr && key >= first_key && key < stop_key) {
+        asm volatile("ld.global.b32 %0, [%1];" : "=r"(entries[i]) : "l"(from) : "memory");
+      }
+    }
+  }
+
+  // The granule at `place`, whose tables' `entries` are known; asks for those of the next one, which is returned.
+  __device__ __forceinline__ MqaPlace fetch_granule(const MqaTile& tile, const MqaWalk& walk, const MqaPlace& place,
+                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t use) const {
+    const MqaSegment& s = args_.segments[place.segment];
+    const int first_key = tile.get(place.segment, Words::kFirstKey);
+    const int stop_key = tile.get(place.segment, Words::kStopKey);
+    const bool paged = s.page_table != nullptr && s.sorted == nullptr;
+    const uint16_t* rows_at[kOwnRows];
+    uint32_t present = 0;
+#pragma unroll
+    for (int i = 0; i < kOwnRows; ++i) {
+      const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
+      bool is = key >= first_key && key < stop_key;
+      int64_t offset = 0;
+      if (s.sorted != nullptr) {
+        offset = entries[i] * s.stride_token;
+      } else if (paged) {
+        is = is && static_cast<uint32_t>(entries[i]) < static_cast<uint32_t>(s.num_pages);
+        const int slot = key - divide(key, s.page_size) * static_cast<int>(s.page_size.value);
+        offset = entries[i] * s.stride_batch + slot * s.stride_token;
+      } else {
+        offset = entries[i] * s.stride_batch + key * s.stride_token;
+      }
+      present |= is ? 1U << i : 0U;
+      rows_at[i] = s.k + (is ? offset : 0) + thread() % 8 * 8;
+    }
+    const MqaPlace next = walk.next(place);
+    ask(tile, next, entries);
+    const uint32_t to = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
+    const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
+    const uint32_t empty = shared_ + Layout::kEmpty + 8 * Layout::kHalves * buffer;
+#pragma unroll
+    for (int group = 0; group < Layout::kGroups; ++group) {
+      constexpr int kGroupsOfHalf = Layout::kGroups / Layout::kHalves;
+      if (group % kGroupsOfHalf == 0) {
+        barrier_wait(empty + 8 * (group / kGroupsOfHalf), use % 2 ^ 1U);
+      }
+      copy_panels(to + group * Layout::kGroupPanels * panel_bytes(Layout::kGranule), group * Layout::kGroupPanels,
+                  Layout::kGroupPanels,
+                  [&](uint32_t at, int i, int dim) { copy_row_piece(at, rows_at[i] + dim, (present >> i & 1U) != 0); });
+      arrive_behind_copies(full + 8 * group);
+      if (group == 0) {
+        if (paged && thread() % 8 == 0) {
+#pragma unroll
+          for (int i = 0; i < kOwnRows; ++i) {
+            asm volatile("st.shared.u8 [%0], %1;" ::"r"(shared_ + Layout::kAbsent + buffer * Layout::kAbsentBytes +
+                                                        own_row() + i * kRowStep),
+                         "r"(~present >> i & 1U)
+                         : "memory");
+          }
+        }
+        __syncwarp();
+        if (thread() % 32 == 0) {
+          barrier_arrive(full);  // releases what is absent
+        }
+      }
+    }
+    return next;
+  }
+
+  const MqaArguments& args_;
+  uint32_t shared_;
+};
+
+}  // namespace tessera::sm90
