@@ -22,12 +22,14 @@ class MqaChain {
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kOutputs = Layout::kColumns / 2;
   static constexpr int kPieces = kOutputs / 4;  // float4 per thread
-  static constexpr int kBatch = 4;              // pieces at a time: with 16-bit O what a lane's 16 bytes are made of
+  static constexpr int kGroup = 4;              // pieces that with 16-bit O are what a lane's 16 bytes are made of
+  static constexpr int kBatch = 8;              // pieces at a time
   static constexpr int kSteps = kPieces / kBatch;
   static constexpr int kLevels = 3;
 
  public:
   static constexpr int kFinish = kLevels;  // where a tile's last chunk goes
+  static constexpr int kNowhere = kLevels + 1;
 
   __device__ __forceinline__ MqaChain(const MqaArguments& args, int consumer) : args_(args), consumer_(consumer) {}
 
@@ -36,23 +38,22 @@ class MqaChain {
   __device__ __forceinline__ void close(float (&o)[kOutputs], const MqaClosed& closed, int to, uint32_t& used,
                                         const MqaTile& tile) const {
     StateRows rows{{closed.m[0], closed.m[1]}, {sum_classes(closed.l[0]), sum_classes(closed.l[1])}};
-#pragma unroll 1
-    for (int level = 0; level < kLevels && level <= to; ++level) {
-      if ((used >> level & 1U) != 0) {
-        chain_behind(o, rows, place(level));
+    uint32_t sources = used & ((2U << to) - 1);
+    used = (used & ~sources) | (to == kFinish ? 0U : 1U << to);
+    if (sources == 0 && to != kFinish) {
+      store_state(place(to), rows);
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        __stcg(place(to) + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
       }
-    }
-    if (to == kFinish) {
-      finish(o, rows, tile);
       return;
     }
-    used = (used & ~((2U << to) - 1)) | 1U << to;
-    float4* const memory = place(to);
-    __stcg(memory + kPieces * 128, make_float4(rows.m[0], rows.m[1], rows.l[0], rows.l[1]));
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      __stcg(memory + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
+    // There seldom is more than one source.
+#pragma unroll 1
+    for (; (sources & (sources - 1)) != 0; sources &= sources - 1) {
+      walk(o, rows, __ffs(static_cast<int>(sources)) - 1, kNowhere, tile);
     }
+    walk(o, rows, __ffs(static_cast<int>(sources)) - 1, to, tile);
   }
 
   // A tile whose rows see no key.
@@ -66,10 +67,10 @@ class MqaChain {
     }
     const End end{{0.0F, 0.0F}, {0.0F, 0.0F}, {true, true}};
     const int64_t at[kRowsPerThread] = {output_at(where, 0), output_at(where, 1)};
-    const float zeros[4 * kBatch] = {};
+    float nothing[kOutputs] = {};
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
-      store_rows(zeros, step, at, where.stored, end);
+      store_rows(nothing, step, at, where.stored, end);
     }
   }
 
@@ -103,33 +104,65 @@ class MqaChain {
     return where;
   }
 
-  // (rows, o) := chain(the state in memory, (rows, o)). O turns by a batch in every step: a loop that is not unrolled
-  // cannot index registers, and one that is has no room for what is on its way.
-  __device__ __forceinline__ static void chain_behind(float (&o)[kOutputs], StateRows& rows, const float4* memory) {
+  // (rows, o) := chain(the state of level `from`, (rows, o)), if it is no level below 0 of which there are none; and to
+  // level `to`, or O. O turns by some pieces in every step: a loop that is not unrolled cannot index registers, and one
+  // that is misses the instruction cache all the way.
+  __device__ __forceinline__ void walk(float (&o)[kOutputs], StateRows& rows, int from, int to,
+                                       const MqaTile& tile) const {
+    const bool any = from >= 0;
+    const float4* const memory = place(max(from, 0));
     float4 ahead[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      ahead[i] = load_if(true, memory + i * 128);
+      ahead[i] = load_if(any, memory + i * 128);
     }
-    const float4 x = __ldcg(memory + kPieces * 128);
-    StateRows first{{x.x, x.y}, {x.z, x.w}};
-    const ChainWeights w = chain_scalars(first, rows);
-    rows = first;
+    ChainWeights w{{0.0F, 0.0F}, {1.0F, 1.0F}};  // leave O alone, but for the sign of a zero, which R9 drops
+    if (any) {
+      const float4 x = __ldcg(memory + kPieces * 128);
+      StateRows first{{x.x, x.y}, {x.z, x.w}};
+      w = chain_scalars(first, rows);
+      rows = first;
+    }
+    End end{};
+    int64_t at[kRowsPerThread] = {};
+    bool stored[kRowsPerThread] = {};
+    if (to == kFinish) {
+      const RowPlace where = place_of(tile);
+      finish_rows(rows, where, end);
+#pragma unroll
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        at[h] = output_at(where, h);
+        stored[h] = where.stored[h];
+      }
+    } else if (to != kNowhere) {
+      store_state(place(to), rows);
+    }
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
-      float4 before[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        before[i] = ahead[i];
-        ahead[i] = load_if(step + 1 < kSteps, memory + ((step + 1) * kBatch + i) * 128);
+        o[4 * i] = chain_output(ahead[i].x, o[4 * i], w, 0);
+        o[4 * i + 1] = chain_output(ahead[i].y, o[4 * i + 1], w, 1);
+        o[4 * i + 2] = chain_output(ahead[i].z, o[4 * i + 2], w, 2);
+        o[4 * i + 3] = chain_output(ahead[i].w, o[4 * i + 3], w, 3);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        ahead[i] = load_if(any && step + 1 < kSteps, memory + ((step + 1) * kBatch + i) * 128);
+      }
+      if (to == kFinish) {
+        store_rows(o, step, at, stored, end);
+      } else if (to != kNowhere) {
+        float4* const state = place(to) + step * kBatch * 128;
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          __stcg(state + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
+        }
       }
       float turned[4 * kBatch];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        turned[4 * i] = chain_output(before[i].x, o[4 * i], w, 0);
-        turned[4 * i + 1] = chain_output(before[i].y, o[4 * i + 1], w, 1);
-        turned[4 * i + 2] = chain_output(before[i].z, o[4 * i + 2], w, 2);
-        turned[4 * i + 3] = chain_output(before[i].w, o[4 * i + 3], w, 3);
+      for (int i = 0; i < 4 * kBatch; ++i) {
+        turned[i] = o[i];
       }
 #pragma unroll
       for (int i = 0; i + 4 * kBatch < kOutputs; ++i) {
@@ -138,28 +171,6 @@ class MqaChain {
 #pragma unroll
       for (int i = 0; i < 4 * kBatch; ++i) {
         o[kOutputs - 4 * kBatch + i] = turned[i];
-      }
-    }
-  }
-
-  __device__ __forceinline__ void finish(float (&o)[kOutputs], const StateRows& rows, const MqaTile& tile) const {
-    const RowPlace where = place_of(tile);
-    End end;
-    finish_rows(rows, where, end);
-    const int64_t at[kRowsPerThread] = {output_at(where, 0), output_at(where, 1)};
-    // O moves on by a batch in every step: a loop that is not unrolled cannot index registers, and one that is misses
-    // the instruction cache all the way.
-#pragma unroll 1
-    for (int step = 0; step < kSteps; ++step) {
-      float x[4 * kBatch];
-#pragma unroll
-      for (int i = 0; i < 4 * kBatch; ++i) {
-        x[i] = o[i];
-      }
-      store_rows(x, step, at, where.stored, end);
-#pragma unroll
-      for (int i = 0; i + 4 * kBatch < kOutputs; ++i) {
-        o[i] = o[i + 4 * kBatch];
       }
     }
   }
@@ -187,6 +198,9 @@ class MqaChain {
     }
   }
 
+  __device__ __forceinline__ static void store_state(float4* memory, const StateRows& rows) {
+    __stcg(memory + kPieces * 128, make_float4(rows.m[0], rows.m[1], rows.l[0], rows.l[1]));
+  }
   __device__ __forceinline__ float4* place(int level) const {
     return args_.levels[level] +
            static_cast<int64_t>(blockIdx.x * Layout::kConsumers + consumer_) * (kPieces + 1) * 128 +
@@ -213,42 +227,45 @@ class MqaChain {
     put(args_.row_sum, empty ? 0.0F : l);
   }
 
-  // R9 of both rows of a batch of pieces.
-  __device__ __forceinline__ void store_rows(const float (&o)[4 * kBatch], int step,
-                                             const int64_t (&at)[kRowsPerThread], const bool (&stored)[kRowsPerThread],
-                                             const End& end) const {
+  // R9 of both rows of the first pieces of O.
+  __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const int64_t (&at)[kRowsPerThread],
+                                             const bool (&stored)[kRowsPerThread], const End& end) const {
 #pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      float x[kBatch][2];
+    for (int first = 0; first < kBatch; first += kGroup) {
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        float x[kGroup][2];
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float y = o[4 * i + 2 * h + e];
-          x[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
+        for (int i = 0; i < kGroup; ++i) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float y = o[4 * (first + i) + 2 * h + e];
+            x[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
+          }
         }
-      }
-      if (args_.wide_output) {
-        store_wide(x, at[h] + 8 * step * kBatch, stored[h]);
-      } else {
-        store_narrow(x, at[h] + 8 * step * kBatch, stored[h]);
+        const int64_t place = at[h] + 8 * (step * kBatch + first);
+        if (args_.wide_output) {
+          store_wide(x, place, stored[h]);
+        } else {
+          store_narrow(x, place, stored[h]);
+        }
       }
     }
   }
   // A lane's columns are 8 i + 2 q and the next of piece i.
-  __device__ __forceinline__ void store_wide(const float (&x)[kBatch][2], int64_t at, bool stored) const {
+  __device__ __forceinline__ void store_wide(const float (&x)[kGroup][2], int64_t at, bool stored) const {
     float* const o = static_cast<float*>(args_.o) + at + thread_index() % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < kGroup; ++i) {
       if (stored) {  // -0 as +0
         *reinterpret_cast<float2*>(o + 8 * i) = make_float2(__fadd_rn(x[i][0], 0.0F), __fadd_rn(x[i][1], 0.0F));
       }
     }
   }
-  __device__ __forceinline__ void store_narrow(const float (&x)[kBatch][2], int64_t at, bool stored) const {
-    uint32_t pair[kBatch];
+  __device__ __forceinline__ void store_narrow(const float (&x)[kGroup][2], int64_t at, bool stored) const {
+    uint32_t pair[kGroup];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
+    for (int i = 0; i < kGroup; ++i) {
       pair[i] = finish_pair<kElement>(x[i][0], x[i][1]);
     }
     const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);

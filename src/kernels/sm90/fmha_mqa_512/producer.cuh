@@ -53,6 +53,7 @@ class MqaProducer {
       }
       describe(round + 1);
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
   }
 
  private:
