@@ -60,7 +60,7 @@ struct MqaLayout {
   static constexpr int kGroupPanels = kPanels / kGroups;
   static constexpr int kHalves = kConsumers;
 
-  static constexpr int kBuffers = 2;  // granules in shared memory: n mod 2, scored by consumer n mod 2
+  static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
   static constexpr int kBufferBytes = kPanels * panel_bytes(kGranule);
   static constexpr int kKeys = 0;
   static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
@@ -82,8 +82,7 @@ struct MqaLayout {
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
   static constexpr int kQFull = kEmpty + 8 * kBuffers * kHalves;  // Q and the tile's words
   static constexpr int kQEmpty = kQFull + 8;
-  static constexpr int kMaximaFull = kQEmpty + 8;       // of buffer 0, before its weights
-  static constexpr int kWeightsFull = kMaximaFull + 8;  // per buffer: weights, sums and maxima
+  static constexpr int kWeightsFull = kQEmpty + 8;  // per buffer: weights, sums and maxima
   static constexpr int kBytes = kWeightsFull + 8 * kBuffers;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 

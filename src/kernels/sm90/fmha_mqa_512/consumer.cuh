@@ -15,7 +15,7 @@ __device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)
                : "memory");
 }
 
-template <class Tag>
+template <class Tag, int kConsumer>
 class MqaConsumer {
   using Layout = MqaLayout;
   using Words = MqaTileWords;
@@ -34,12 +34,12 @@ class MqaConsumer {
   };
 
  public:
-  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared, int consumer)
-      : args_(args), shared_(shared), w_(consumer) {}
+  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared)
+      : args_(args), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain chain(args_, w_);
+    const Chain chain(args_, kConsumer);
 #pragma unroll 1
     for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_tiles; ++round) {
       barrier_wait(base() + Layout::kQFull, round % 2);
@@ -83,46 +83,76 @@ class MqaConsumer {
   }
 
   __device__ __forceinline__ void attend(Fragments& f, const Chain& chain, const MqaWalk& walk, MqaPlace first) {
-    f.rows.m[0] = f.rows.m[1] = minus_infinity();
     uint32_t used = 0;  // levels of chain
     MqaPlace before{0, 0, 0};
 #pragma unroll 1
-    while (first.valid()) {
-      const MqaPlace second = walk.next(first);
-      const MqaPlace behind = walk.next(second);
-      const MqaPlace own = w_ == 0 ? first : second;
-      if (own.valid()) {
-        Scores s;
-        score(s);
-        if (!behind.valid()) {
-          release(base() + Layout::kQEmpty);
+    while (true) {
+      const bool fresh = !first.valid() || walk.is_fresh(first);
+      if (fresh) {
+        if (before.valid()) {
+          chain.close(f.o, f.rows, first.valid() ? level_between(before, first) : Chain::kFinish, used, tile_);
         }
-        weigh(s, f.rows, walk, first, own);
+        if (!first.valid()) {
+          return;
+        }
+#pragma unroll
+        for (int h = 0; h < kRowsPerThread; ++h) {
+          f.rows.m[h] = minus_infinity();
+          f.rows.l[h][0] = f.rows.l[h][1] = 0.0F;
+        }
+      }
+      const MqaPlace second = walk.beside(first);
+      const bool own = kConsumer == 0 || second.valid();
+      before = second.valid() ? second : first;
+      const MqaPlace behind = walk.next(before);
+      Scores s;
+      if (own) {
+        score(s);
       } else {
+        clear(s);
+      }
+      if (!behind.valid()) {
         release(base() + Layout::kQEmpty);
       }
-#pragma unroll 1
-      for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
-        const MqaPlace place = buffer == 0 ? first : second;
-        if (!place.valid()) {
-          break;
-        }
-        multiply(f, chain, walk, before, place, buffer, used);
-        before = place;
+      if (kConsumer == 0) {
+        weigh(s, f.rows, first);
+      }
+      begin(f, 0, !fresh);
+      if (kConsumer == 1 && own) {
+        weigh(s, f.rows, second);
+      }
+      end(f, 0);
+      if (second.valid()) {
+        begin(f, 1, true);
+        end(f, 1);
       }
       first = behind;
     }
-    chain.close(f.o, f.rows, Chain::kFinish, used, tile_);
+  }
+  // Where the chunk that ends with a granule goes when the next one begins with another.
+  __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
+    constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
+    return last.segment != next.segment                                                         ? 2
+           : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
+                                                                                                : 0;
+  }
+
+  // Without a value on every path scores would take registers all the time.
+  __device__ __forceinline__ static void clear(Scores& s) {
+#pragma unroll
+    for (float& x : s) {
+      x = 0.0F;
+    }
   }
 
   // R1 of the own granule.
   __device__ __forceinline__ void score(Scores& s) const {
     const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
-    const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + w_ * Layout::kBufferBytes);
-    const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * w_;
+    const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
+    const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
 #pragma unroll
     for (int group = 0; group < Layout::kGroups; ++group) {
-      barrier_wait(full + 8 * group, (w_ == 0 ? uses_first_ : uses_second_) % 2);
+      barrier_wait(full + 8 * group, (kConsumer == 0 ? uses_first_ : uses_second_) % 2);
       fence_async_proxy();
       wgmma_fence();
 #pragma unroll
@@ -151,38 +181,23 @@ class MqaConsumer {
   }
 
   // R2 to R5 of the own granule; P, its sums and the maxima go to shared memory.
-  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& closed, const MqaWalk& walk, const MqaPlace& first,
-                                        const MqaPlace& own) const {
+  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& closed, const MqaPlace& own) const {
     mask(s, own);
     float mu[kRowsPerThread];
     find_maxima(s, mu);
     if (thread() % 4 == 0) {
-      store_pair(maxima_at(w_), make_float2(mu[0], mu[1]));
+      store_pair(maxima_at(kConsumer), make_float2(mu[0], mu[1]));
     }
     ChunkRows rows;
-    const bool fresh = walk.is_fresh(own);
-    if (w_ == 0) {
-      release(base() + Layout::kMaximaFull);
-      rows.m[0] = fresh ? minus_infinity() : closed.m[0];
-      rows.m[1] = fresh ? minus_infinity() : closed.m[1];
-    } else {
-      barrier_wait(base() + Layout::kMaximaFull, uses_first_ % 2);
-      const float2 others = load_pair(maxima_at(0));
-      const bool fresh_first = walk.is_fresh(first);
-      rows.m[0] = fresh_first ? minus_infinity() : closed.m[0];
-      rows.m[1] = fresh_first ? minus_infinity() : closed.m[1];
-      move(rows.m[0], others.x);
-      move(rows.m[1], others.y);
-      rows.m[0] = fresh ? minus_infinity() : rows.m[0];
-      rows.m[1] = fresh ? minus_infinity() : rows.m[1];
-    }
+    rows.m[0] = closed.m[0];
+    rows.m[1] = closed.m[1];
     move(rows.m[0], mu[0]);
     move(rows.m[1], mu[1]);
     float offset[kRowsPerThread];
     weight_offsets(rows, args_.bias, offset);
     GranuleSums sums;
     const int lane = thread() % 32;
-    const uint32_t weights = base() + Layout::kWeights + w_ * Layout::kWeightBytes;
+    const uint32_t weights = base() + Layout::kWeights + kConsumer * Layout::kWeightBytes;
     const int row = thread() / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -191,10 +206,10 @@ class MqaConsumer {
       round_block<kElement>(&s[8 * block], p);
       store_matrices(weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8), p);
     }
-    store_piece(sums_at(w_), make_uint4(__float_as_uint(sums.g[0][0]), __float_as_uint(sums.g[0][1]),
+    store_piece(sums_at(kConsumer), make_uint4(__float_as_uint(sums.g[0][0]), __float_as_uint(sums.g[0][1]),
                                         __float_as_uint(sums.g[1][0]), __float_as_uint(sums.g[1][1])));
     fence_async_proxy();
-    release(weights_full(w_));
+    release(weights_full(kConsumer));
   }
 
   // R2 of a granule of which some row does not see all.
@@ -228,7 +243,7 @@ class MqaConsumer {
       }
     }
     if (paged) {
-      const uint32_t absent = base() + Layout::kAbsent + w_ * Layout::kAbsentBytes + t % 4 * 2;
+      const uint32_t absent = base() + Layout::kAbsent + kConsumer * Layout::kAbsentBytes + t % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kScores / 4; ++n) {
         uint16_t bytes;
@@ -258,56 +273,42 @@ class MqaConsumer {
     }
   }
 
-  // R3, R6 to R8 of the granule in a buffer; `before` is the one before it.
-  __device__ __forceinline__ void multiply(Fragments& f, const Chain& chain, const MqaWalk& walk,
-                                           const MqaPlace& before, const MqaPlace& place, int buffer, uint32_t& used) {
+  // R3, R6 and R7 of the granule in a buffer, up to end(). `keep`: it is not the first one of its chunk.
+  __device__ __forceinline__ void begin(Fragments& f, int buffer, bool keep) const {
     barrier_wait(weights_full(buffer), (buffer == 0 ? uses_first_ : uses_second_) % 2);
     fence_async_proxy();
     const float2 mu = load_pair(maxima_at(buffer));
     const uint4 g = load_piece(sums_at(buffer));
-    const bool fresh = walk.is_fresh(place);
-    if (fresh) {
-      if (before.valid()) {
-        constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
-        const bool segment_ends = before.segment != place.segment;
-        const bool superchunk_ends = before.granule / kSuperchunkGranules != place.granule / kSuperchunkGranules;
-        chain.close(f.o, f.rows, segment_ends ? 2 : superchunk_ends ? 1 : 0, used, tile_);
-      }
-#pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        f.rows.m[h] = minus_infinity();
-        f.rows.l[h][0] = f.rows.l[h][1] = 0.0F;
-      }
-    }
     const float a[kRowsPerThread] = {move(f.rows.m[0], mu.x), move(f.rows.m[1], mu.y)};
     f.rows.l[0][0] = __fmaf_rn(f.rows.l[0][0], a[0], __uint_as_float(g.x));
     f.rows.l[0][1] = __fmaf_rn(f.rows.l[0][1], a[0], __uint_as_float(g.y));
     f.rows.l[1][0] = __fmaf_rn(f.rows.l[1][0], a[1], __uint_as_float(g.z));
     f.rows.l[1][1] = __fmaf_rn(f.rows.l[1][1], a[1], __uint_as_float(g.w));
-    if (!fresh && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
+    if (keep && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
       rescale_output(f.o, a);
     }
     const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightBytes);
     const uint64_t v = tile_descriptor<MnMajorTile<Layout::kGranule>>(
         base() + Layout::kKeys + buffer * Layout::kBufferBytes +
-        w_ * (Layout::kPanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
+        kConsumer * (Layout::kPanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
     wgmma_fence();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block),
-                                MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || !fresh);
+                                MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
     }
     wgmma_commit();
+  }
+  __device__ __forceinline__ void end(Fragments& f, int buffer) {
     wgmma_wait<0>();
     pin_registers(f.o);
-    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + w_));
+    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer));
     uses_first_ += buffer == 0 ? 1 : 0;
     uses_second_ += buffer == 0 ? 0 : 1;
   }
 
   const MqaArguments& args_;
   uint32_t shared_;
-  int w_;
   MqaTile tile_{};
   uint32_t uses_first_ = 0, uses_second_ = 0;  // of the buffers so far
 };

@@ -41,10 +41,11 @@ class MqaChain {
     uint32_t sources = used & ((2U << to) - 1);
     used = (used & ~sources) | (to == kFinish ? 0U : 1U << to);
     if (sources == 0 && to != kFinish) {
-      store_state(place(to), rows);
+      float4* const memory = place(to);
+      store_state(memory, rows);
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
-        __stcg(place(to) + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
+        __stcg(memory + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
       }
       return;
     }

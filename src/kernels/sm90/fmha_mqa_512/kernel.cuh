@@ -22,7 +22,6 @@ __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
   }
   barrier_init(shared + Layout::kQFull, 128 + 1);
   barrier_init(shared + Layout::kQEmpty, kWarps * Layout::kConsumers);
-  barrier_init(shared + Layout::kMaximaFull, kWarps);
   barrier_init_fence();
 }
 
@@ -42,7 +41,11 @@ __global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(cons
     MqaProducer(args, shared).run();
   } else {
     take_registers<Layout::kConsumerRegisters>();
-    MqaConsumer<Tag>(args, shared, warpgroup - 1).run();
+    if (warpgroup == 1) {
+      MqaConsumer<Tag, 0>(args, shared).run();
+    } else {
+      MqaConsumer<Tag, 1>(args, shared).run();
+    }
   }
 }
 

@@ -46,8 +46,8 @@ class MqaProducer {
       int32_t entries[kOwnRows];
       ask(tile, place, entries);
 #pragma unroll 1
-      for (uint32_t n = 0; place.valid(); ++n) {
-        const uint32_t buffer = n % Layout::kBuffers;
+      for (uint32_t buffer = 1; place.valid();) {
+        buffer = walk.is_fresh(place) ? 0 : 1 - buffer;
         const uint32_t use = buffer == 0 ? uses[0]++ : uses[1]++;
         place = fetch_granule(tile, walk, place, entries, buffer, use);
       }

@@ -66,6 +66,11 @@ class MqaWalk {
     }
     return enter(place.segment + 1);
   }
+  // The next granule, or none if a chunk begins with it: it then has no partner.
+  __device__ __forceinline__ MqaPlace beside(const MqaPlace& place) const {
+    const MqaPlace following = next(place);
+    return following.valid() && is_fresh(following) ? MqaPlace{0, 0, 0} : following;
+  }
   // Whether a chunk (R8) begins with the granule.
   __device__ __forceinline__ bool is_fresh(const MqaPlace& place) const {
     return place.granule % MqaLayout::kChunkGranules == 0 ||
