@@ -15,9 +15,12 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16Value>
+template <bool kBf16Value, bool kSharedValue>
 struct Mqa512 {
   static constexpr bool kBf16 = kBf16Value;  // else fp16
+  // Two blocks of a cluster have neighbouring tiles of a unit: each fetches one half of the dims of the same keys and
+  // sends it to the other.
+  static constexpr bool kShared = kSharedValue;
 };
 
 // What a query tile is and sees, in words of shared memory.
@@ -59,9 +62,11 @@ struct MqaLayout {
   static constexpr int kGroups = 4;
   static constexpr int kGroupPanels = kPanels / kGroups;
   static constexpr int kHalves = kConsumers;
+  static constexpr int kGroupsOfHalf = kGroups / kHalves;
 
   static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
   static constexpr int kBufferBytes = kPanels * panel_bytes(kGranule);
+  static constexpr int kGroupBytes = kBufferBytes / kGroups;
   static constexpr int kKeys = 0;
   static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
   static constexpr int kQBytes = kPanels * panel_bytes(kRows);
@@ -130,6 +135,7 @@ struct MqaArguments {
   Divisor heads;
   Divisor unit_tiles;  // query tiles of a unit
   Divisor units_per_batch;
+  int32_t shared_tiles;  // of a unit, which see the same granules
   int32_t total_tiles;
   float c;     // R0
   float bias;  // b of R4

@@ -64,6 +64,11 @@ class MqaConsumer {
   __device__ __forceinline__ uint32_t base() const {
     return static_cast<uint32_t>(opaque(static_cast<int>(shared_)));
   }
+  // For matrix descriptors: in a cluster, addresses of shared memory carry the block's rank above bit 17, which would
+  // land in the leading offset.
+  __device__ __forceinline__ uint32_t operands() const {
+    return base() & 0x3ffffU;
+  }
   // A lane of every warp speaks for it.
   __device__ __forceinline__ static void release(uint32_t barrier) {
     __syncwarp();
@@ -147,8 +152,8 @@ class MqaConsumer {
 
   // R1 of the own granule.
   __device__ __forceinline__ void score(Scores& s) const {
-    const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
-    const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
+    const uint64_t q = tile_descriptor<KMajorTile>(operands() + Layout::kQ);
+    const uint64_t k = tile_descriptor<KMajorTile>(operands() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
     const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
 #pragma unroll
     for (int group = 0; group < Layout::kGroups; ++group) {
@@ -287,9 +292,9 @@ class MqaConsumer {
     if (keep && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
       rescale_output(f.o, a);
     }
-    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightBytes);
+    const uint64_t p = tile_descriptor<KMajorTile>(operands() + Layout::kWeights + buffer * Layout::kWeightBytes);
     const uint64_t v = tile_descriptor<MnMajorTile<Layout::kGranule>>(
-        base() + Layout::kKeys + buffer * Layout::kBufferBytes +
+        operands() + Layout::kKeys + buffer * Layout::kBufferBytes +
         kConsumer * (Layout::kPanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
     wgmma_fence();
 #pragma unroll
@@ -302,7 +307,15 @@ class MqaConsumer {
   __device__ __forceinline__ void end(Fragments& f, int buffer) {
     wgmma_wait<0>();
     pin_registers(f.o);
-    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer));
+    const uint32_t empty = base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer);
+    if (Tag::kShared) {
+      __syncwarp();
+      if (thread() % 32 == 0) {
+        arrive_in_block(empty, kConsumer);  // that fills this half of both
+      }
+    } else {
+      release(empty);
+    }
     uses_first_ += buffer == 0 ? 1 : 0;
     uses_second_ += buffer == 0 ? 0 : 1;
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 
 namespace tessera::sm90 {
@@ -19,6 +20,7 @@ __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+template <class Tag>
 class MqaProducer {
   using Layout = MqaLayout;
   using Words = MqaTileWords;
@@ -27,7 +29,8 @@ class MqaProducer {
   static constexpr uint32_t kBarrier = 1;  // named barrier of the warpgroup
 
  public:
-  __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
+  __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared, uint32_t rank)
+      : args_(args), shared_(shared), rank_(rank) {}
 
   __device__ __forceinline__ void run() {
     uint32_t uses[Layout::kBuffers] = {0, 0};
@@ -170,40 +173,75 @@ class MqaProducer {
     }
     const MqaPlace next = walk.next(place);
     ask(tile, next, entries);
-    const uint32_t to = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
     const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
-    const uint32_t empty = shared_ + Layout::kEmpty + 8 * Layout::kHalves * buffer;
+    if (paged && thread() % 8 == 0) {
+      wait_empty(buffer, 0, use);
 #pragma unroll
-    for (int group = 0; group < Layout::kGroups; ++group) {
-      constexpr int kGroupsOfHalf = Layout::kGroups / Layout::kHalves;
-      if (group % kGroupsOfHalf == 0) {
-        barrier_wait(empty + 8 * (group / kGroupsOfHalf), use % 2 ^ 1U);
+      for (int i = 0; i < kOwnRows; ++i) {
+        asm volatile("st.shared.u8 [%0], %1;" ::"r"(shared_ + Layout::kAbsent + buffer * Layout::kAbsentBytes +
+                                                    own_row() + i * kRowStep),
+                     "r"(~present >> i & 1U)
+                     : "memory");
       }
-      copy_panels(to + group * Layout::kGroupPanels * panel_bytes(Layout::kGranule), group * Layout::kGroupPanels,
-                  Layout::kGroupPanels,
-                  [&](uint32_t at, int i, int dim) { copy_row_piece(at, rows_at[i] + dim, (present >> i & 1U) != 0); });
-      arrive_behind_copies(full + 8 * group);
-      if (group == 0) {
-        if (paged && thread() % 8 == 0) {
+    }
+    __syncwarp();
+    if (thread() % 32 == 0) {
+      wait_empty(buffer, 0, use);
+      barrier_arrive(full);  // releases what is absent
+    }
 #pragma unroll
-          for (int i = 0; i < kOwnRows; ++i) {
-            asm volatile("st.shared.u8 [%0], %1;" ::"r"(shared_ + Layout::kAbsent + buffer * Layout::kAbsentBytes +
-                                                        own_row() + i * kRowStep),
-                         "r"(~present >> i & 1U)
-                         : "memory");
-          }
+    for (int half = 0; half < Layout::kHalves; ++half) {
+      if (Tag::kShared && half != static_cast<int>(rank_)) {
+        continue;
+      }
+      wait_empty(buffer, half, use);
+      if (Tag::kShared && thread() == 0) {
+        for (int group = 0; group < Layout::kGroupsOfHalf; ++group) {
+          barrier_arrive_expect(full + 8 * ((1 - half) * Layout::kGroupsOfHalf + group), Layout::kGroupBytes);
         }
-        __syncwarp();
-        if (thread() % 32 == 0) {
-          barrier_arrive(full);  // releases what is absent
+      }
+#pragma unroll
+      for (int part = 0; part < Layout::kGroupsOfHalf; ++part) {
+        const int group = half * Layout::kGroupsOfHalf + part;
+        copy_panels(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes + piece_at(),
+                    group * Layout::kGroupPanels, Layout::kGroupPanels, [&](uint32_t at, int i, int dim) {
+                      copy_row_piece(at, rows_at[i] + dim, (present >> i & 1U) != 0);
+                    });
+        arrive_behind_copies(full + 8 * group);
+        if (Tag::kShared) {
+          asm volatile("cp.async.commit_group;" ::: "memory");
         }
+      }
+      if (Tag::kShared) {
+        forward<1>(buffer, half * Layout::kGroupsOfHalf);
+        forward<0>(buffer, half * Layout::kGroupsOfHalf + 1);
       }
     }
     return next;
   }
 
+  // Both consumers have left what the thread's block fills of a buffer: a half, in the other block as well if that gets
+  // it from here.
+  __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t use) const {
+    const uint32_t own = Tag::kShared ? rank_ : static_cast<uint32_t>(half);
+    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + own), use % 2 ^ 1U);
+  }
+  // A group that has landed, but for the newest kNewest, to the other block.
+  template <int kNewest>
+  __device__ __forceinline__ void forward(uint32_t buffer, int group) const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+    fence_async_proxy();
+    named_barrier_sync(kBarrier, 128);
+    if (thread() == 0) {
+      const uint32_t at = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes;
+      const uint32_t full = shared_ + Layout::kFull + 8 * (Layout::kGroups * buffer + group);
+      copy_to_block(in_block(at, 1 - rank_), at, Layout::kGroupBytes, in_block(full, 1 - rank_));
+    }
+  }
+
   const MqaArguments& args_;
   uint32_t shared_;
+  uint32_t rank_;  // in the cluster
 };
 
 }  // namespace tessera::sm90

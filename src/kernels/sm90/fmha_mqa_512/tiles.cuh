@@ -107,8 +107,11 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     tokens = min(max(args.seqlens_q[batch], 0), args.seqlen_q);
   }
   const int rows = (args.by_token ? (token < tokens ? 1 : 0) : tokens) * heads;
-  const int first_token = token + divide(first_row, args.heads);
-  const int last_token = token + divide(max(min(first_row + MqaLayout::kRows, rows) - 1, 0), args.heads);
+  // Of the tiles that share keys.
+  const int shared_rows = args.shared_tiles * MqaLayout::kRows;
+  const int begin_row = first_row - (index & (args.shared_tiles - 1)) * MqaLayout::kRows;
+  const int first_token = token + divide(begin_row, args.heads);
+  const int last_token = token + divide(max(min(begin_row + shared_rows, rows) - 1, 0), args.heads);
   if (lane == 0) {
     store_shared(to.address + 4 * Words::kBatch, batch);
     store_shared(to.address + 4 * Words::kToken, token);
@@ -136,7 +139,7 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     last = mqa_sight(s, int64_t{position0} + last_token, length);
   }
   constexpr int kGranule = MqaLayout::kGranule;
-  const bool any = first_row < rows && first.first < last.end;
+  const bool any = begin_row < rows && first.first < last.end;
   const int first_key = any ? first.first : 0;
   const int stop_key = any ? last.end : 0;
   const uint32_t at = to.segment_at(lane);
