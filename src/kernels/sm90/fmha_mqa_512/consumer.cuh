@@ -28,6 +28,7 @@ class MqaConsumer {
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
   using Scores = float[kScores];  // of the own granule: S, then p
+  using Weights = uint32_t[kBlocks][4];
   struct Fragments {
     float o[kOutputs];  // of the chunk
     MqaClosed rows;     // of the chunk: m = -Inf: none
@@ -122,13 +123,20 @@ class MqaConsumer {
       if (kConsumer == 0) {
         weigh(s, f.rows, first);
       }
-      begin(f, 0, !fresh);
+      Weights p;
+      if (kConsumer == 0) {
+        round_weights<kElement>(s, p);
+      }
+      begin<0>(f, p, !fresh);
       if (kConsumer == 1 && own) {
         weigh(s, f.rows, second);
       }
       end(f, 0);
       if (second.valid()) {
-        begin(f, 1, true);
+        if (kConsumer == 1) {
+          round_weights<kElement>(s, p);
+        }
+        begin<1>(f, p, true);
         end(f, 1);
       }
       first = behind;
@@ -279,9 +287,15 @@ class MqaConsumer {
   }
 
   // R3, R6 and R7 of the granule in a buffer, up to end(). `keep`: it is not the first one of its chunk.
-  __device__ __forceinline__ void begin(Fragments& f, int buffer, bool keep) const {
-    barrier_wait(weights_full(buffer), (buffer == 0 ? uses_first_ : uses_second_) % 2);
-    fence_async_proxy();
+  template <int kBuffer>
+  __device__ __forceinline__ void begin(Fragments& f, const Weights& own, bool keep) const {
+    constexpr int buffer = kBuffer;
+    if (kBuffer != kConsumer) {
+      barrier_wait(weights_full(buffer), (buffer == 0 ? uses_first_ : uses_second_) % 2);
+      fence_async_proxy();
+    } else {
+      __syncwarp();
+    }
     const float2 mu = load_pair(maxima_at(buffer));
     const uint4 g = load_piece(sums_at(buffer));
     const float a[kRowsPerThread] = {move(f.rows.m[0], mu.x), move(f.rows.m[1], mu.y)};
@@ -299,8 +313,12 @@ class MqaConsumer {
     wgmma_fence();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block),
-                                MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
+      if (kBuffer == kConsumer) {
+        wgmma_rs<kElement>(f.o, own[block], MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
+      } else {
+        wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block),
+                                  MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
+      }
     }
     wgmma_commit();
   }
