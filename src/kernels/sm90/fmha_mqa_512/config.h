@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "contract/plan.h"
-#include "kernels/sm90/fmha_decode/config.h"
+#include "kernels/sm90/divisor.h"
 #include "kernels/sm90/smem_tile.cuh"
 #include "tessera/tessera.h"
 

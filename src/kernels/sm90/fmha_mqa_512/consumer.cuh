@@ -1,10 +1,11 @@
 // A consumer: the scores of every other granule, and 256 output columns over all of them.
 #pragma once
 
+#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_mqa_512/finish.cuh"
-#include "kernels/sm90/fmha_prefill_512/wgmma_values.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/wgmma_values.cuh"
 
 namespace tessera::sm90 {
 
@@ -35,8 +36,7 @@ class MqaConsumer {
   };
 
  public:
-  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared)
-      : args_(args), shared_(shared) {}
+  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
     Fragments f;
@@ -145,9 +145,9 @@ class MqaConsumer {
   // Where the chunk that ends with a granule goes when the next one begins with another.
   __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
     constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
-    return last.segment != next.segment                                                         ? 2
+    return last.segment != next.segment                                               ? 2
            : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
-                                                                                                : 0;
+                                                                                      : 0;
   }
 
   // Without a value on every path scores would take registers all the time.
@@ -220,7 +220,7 @@ class MqaConsumer {
       store_matrices(weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8), p);
     }
     store_piece(sums_at(kConsumer), make_uint4(__float_as_uint(sums.g[0][0]), __float_as_uint(sums.g[0][1]),
-                                        __float_as_uint(sums.g[1][0]), __float_as_uint(sums.g[1][1])));
+                                               __float_as_uint(sums.g[1][0]), __float_as_uint(sums.g[1][1])));
     fence_async_proxy();
     release(weights_full(kConsumer));
   }

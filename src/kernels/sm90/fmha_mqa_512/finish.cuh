@@ -4,7 +4,8 @@
 
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
-#include "kernels/sm90/fmha_prefill_512/finish.cuh"
+#include "kernels/sm90/ptx.cuh"
+#include "kernels/sm90/quad.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/fmha_mqa_512/config.h"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/shared_memory.cuh"
