@@ -328,8 +328,8 @@ class MqaConsumer {
     const uint32_t empty = base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer);
     if (Tag::kShared) {
       __syncwarp();
-      if (thread() % 32 == 0) {
-        arrive_in_block(empty, kConsumer);  // that fills this half of both
+      if (thread() % 32 < 2) {
+        arrive_in_block(empty, thread() % 32);  // each fills a part
       }
     } else {
       release(empty);

@@ -15,7 +15,7 @@ __device__ __forceinline__ void init_mqa_barriers(uint32_t shared, int rank) {
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
       // A thread's copies each, or what the other block sends; before that what is absent.
-      const bool own = !Tag::kShared || group / Layout::kGroupsOfHalf == rank;
+      const bool own = !Tag::kShared || group % Layout::kGroupsOfHalf == rank;
       barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group),
                    (own ? 128 : 1) + (group == 0 ? kWarps : 0));
     }

@@ -191,18 +191,16 @@ class MqaProducer {
     }
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
-      if (Tag::kShared && half != static_cast<int>(rank_)) {
-        continue;
-      }
       wait_empty(buffer, half, use);
       if (Tag::kShared && thread() == 0) {
-        for (int group = 0; group < Layout::kGroupsOfHalf; ++group) {
-          barrier_arrive_expect(full + 8 * ((1 - half) * Layout::kGroupsOfHalf + group), Layout::kGroupBytes);
-        }
+        barrier_arrive_expect(full + 8 * (half * Layout::kGroupsOfHalf + 1 - rank_), Layout::kGroupBytes);
       }
 #pragma unroll
       for (int part = 0; part < Layout::kGroupsOfHalf; ++part) {
         const int group = half * Layout::kGroupsOfHalf + part;
+        if (Tag::kShared && part != static_cast<int>(rank_)) {
+          continue;
+        }
         copy_panels(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes + piece_at(),
                     group * Layout::kGroupPanels, Layout::kGroupPanels, [&](uint32_t at, int i, int dim) {
                       copy_row_piece(at, rows_at[i] + dim, (present >> i & 1U) != 0);
@@ -212,19 +210,17 @@ class MqaProducer {
           asm volatile("cp.async.commit_group;" ::: "memory");
         }
       }
-      if (Tag::kShared) {
-        forward<1>(buffer, half * Layout::kGroupsOfHalf);
-        forward<0>(buffer, half * Layout::kGroupsOfHalf + 1);
-      }
+    }
+    if (Tag::kShared) {
+      forward<1>(buffer, static_cast<int>(rank_));
+      forward<0>(buffer, Layout::kGroupsOfHalf + static_cast<int>(rank_));
     }
     return next;
   }
 
-  // Both consumers have left what the thread's block fills of a buffer: a half, in the other block as well if that gets
-  // it from here.
+  // The consumers of a half have left it, in the other block as well if that gets keys from here.
   __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t use) const {
-    const uint32_t own = Tag::kShared ? rank_ : static_cast<uint32_t>(half);
-    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + own), use % 2 ^ 1U);
+    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), use % 2 ^ 1U);
   }
   // A group that has landed, but for the newest kNewest, to the other block.
   template <int kNewest>
