@@ -30,6 +30,7 @@ struct MqaTileWords {
     kToken,     // of the sequence, to which row 0 of the unit belongs
     kFirstRow,  // of the tile in the unit; row r of the unit is head r % heads of the token r / heads further
     kRows,      // of the unit
+    kAny,       // 0: they see no key at all
     kAlone      // 1: all rows belong to one token
   };
   // Per segment, behind the header.
@@ -46,6 +47,16 @@ struct MqaTileWords {
   };
   static constexpr int kHeader = 8;
   static constexpr int kWords = kHeader + int{kSegmentFields} * TESSERA_MAX_SEGMENTS;
+};
+
+// A pair of granules, as the producer describes it to the consumers: these flags, its segment, its first granule.
+struct MqaPairFlags {
+  static constexpr int kFresh = 1;        // a chunk (R8) begins with it
+  static constexpr int kSecond = 2;       // its second granule exists
+  static constexpr int kLast = 4;         // of the tile
+  static constexpr int kFirstMasked = 8;  // not all rows see all keys of the first granule
+  static constexpr int kSecondMasked = 16;
+  static constexpr int kLevelShift = 5;  // 1 + the level where the chunk before it goes; 0: there is none
 };
 
 // Shared memory of a block in bytes from its 1024-byte aligned base.
@@ -74,14 +85,15 @@ struct MqaLayout {
   static constexpr int kWeightBytes = panel_bytes(kRows);
   static constexpr int kSums = kWeights + kBuffers * kWeightBytes;  // R7's sums of it, 16 bytes per thread
   static constexpr int kSumBytes = 128 * 16;
-  static constexpr int kMaxima = kSums + kBuffers * kSumBytes;  // its largest scores, a float per row
-  static constexpr int kMaximaBytes = kRows * 4;
+  static constexpr int kMaxima = kSums + kBuffers * kSumBytes;  // m behind it and a of R3, per row
+  static constexpr int kMaximaBytes = kRows * 8;
   static constexpr int kAbsent = kMaxima + kBuffers * kMaximaBytes;  // a byte per key: 1 if it has no page
   static constexpr int kAbsentBytes = kGranule;
   static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
   static constexpr int kTileSlots = 4;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
-  static constexpr int kBarriers = kTiles + kTileSlots * kTileBytes;
+  static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
+  static constexpr int kBarriers = kPairs + 2 * 16;
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;                         // per buffer and group
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half

@@ -46,10 +46,8 @@ class MqaConsumer {
       barrier_wait(base() + Layout::kQFull, round % 2);
       fence_async_proxy();
       tile_ = MqaTile::at(base(), round);
-      const MqaWalk walk(tile_, args_.count);
-      const MqaPlace first = walk.first();
-      if (first.valid()) {
-        attend(f, chain, walk, first);
+      if (uniform(tile_.get(Words::kAny)) != 0) {
+        attend(f, chain);
       } else {
         release(base() + Layout::kQEmpty);
         chain.store_nothing(tile_);
@@ -80,26 +78,26 @@ class MqaConsumer {
   __device__ __forceinline__ uint32_t weights_full(int buffer) const {
     return base() + Layout::kWeightsFull + 8 * buffer;
   }
-  // For the four threads of a row.
+  // For the four threads of two rows.
   __device__ __forceinline__ uint32_t maxima_at(int buffer) const {
-    return base() + Layout::kMaxima + buffer * Layout::kMaximaBytes + thread() / 4 * 8;
+    return base() + Layout::kMaxima + buffer * Layout::kMaximaBytes + thread() / 4 * 16;
   }
   __device__ __forceinline__ uint32_t sums_at(int buffer) const {
     return base() + Layout::kSums + buffer * Layout::kSumBytes + 16 * thread();
   }
 
-  __device__ __forceinline__ void attend(Fragments& f, const Chain& chain, const MqaWalk& walk, MqaPlace first) {
+  __device__ __forceinline__ void attend(Fragments& f, const Chain& chain) {
+    using Flags = MqaPairFlags;
     uint32_t used = 0;  // levels of chain
-    MqaPlace before{0, 0, 0};
+    int flags;
 #pragma unroll 1
-    while (true) {
-      const bool fresh = !first.valid() || walk.is_fresh(first);
-      if (fresh) {
-        if (before.valid()) {
-          chain.close(f.o, f.rows, first.valid() ? level_between(before, first) : Chain::kFinish, used, tile_);
-        }
-        if (!first.valid()) {
-          return;
+    do {
+      barrier_wait(base() + Layout::kFull, uses_first_ % 2);
+      const int4 pair = load_shared_int4(base() + Layout::kPairs + uses_first_ % 2 * 16);
+      flags = uniform(pair.x);
+      if ((flags & Flags::kFresh) != 0) {
+        if (flags >> Flags::kLevelShift != 0) {
+          chain.close(f.o, f.rows, (flags >> Flags::kLevelShift) - 1, used, tile_);
         }
 #pragma unroll
         for (int h = 0; h < kRowsPerThread; ++h) {
@@ -107,47 +105,38 @@ class MqaConsumer {
           f.rows.l[h][0] = f.rows.l[h][1] = 0.0F;
         }
       }
-      const MqaPlace second = walk.beside(first);
-      const bool own = kConsumer == 0 || second.valid();
-      before = second.valid() ? second : first;
-      const MqaPlace behind = walk.next(before);
+      const bool own = kConsumer == 0 || (flags & Flags::kSecond) != 0;
+      const bool masked = (flags & (kConsumer == 0 ? Flags::kFirstMasked : Flags::kSecondMasked)) != 0;
       Scores s;
       if (own) {
         score(s);
       } else {
         clear(s);
       }
-      if (!behind.valid()) {
+      if ((flags & Flags::kLast) != 0) {
         release(base() + Layout::kQEmpty);
       }
       if (kConsumer == 0) {
-        weigh(s, f.rows, first);
+        weigh(s, f.rows, masked, pair.y, pair.z);
       }
       Weights p;
       if (kConsumer == 0) {
         round_weights<kElement>(s, p);
       }
-      begin<0>(f, p, !fresh);
+      begin<0>(f, p, (flags & Flags::kFresh) == 0);
       if (kConsumer == 1 && own) {
-        weigh(s, f.rows, second);
+        weigh(s, f.rows, masked, pair.y, pair.z + 1);
       }
       end(f, 0);
-      if (second.valid()) {
+      if ((flags & Flags::kSecond) != 0) {
         if (kConsumer == 1) {
           round_weights<kElement>(s, p);
         }
         begin<1>(f, p, true);
         end(f, 1);
       }
-      first = behind;
-    }
-  }
-  // Where the chunk that ends with a granule goes when the next one begins with another.
-  __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
-    constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
-    return last.segment != next.segment                                               ? 2
-           : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
-                                                                                      : 0;
+    } while ((flags & Flags::kLast) == 0);
+    chain.close(f.o, f.rows, Chain::kFinish, used, tile_);
   }
 
   // Without a value on every path scores would take registers all the time.
@@ -193,19 +182,22 @@ class MqaConsumer {
     return a;
   }
 
-  // R2 to R5 of the own granule; P, its sums and the maxima go to shared memory.
-  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& closed, const MqaPlace& own) const {
-    mask(s, own);
+  // R2 to R5 of the own granule; P, its sums, and m and a of R3 go to shared memory.
+  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& before, bool masked, int segment,
+                                        int granule) const {
+    if (masked) {
+      mask(s, segment, granule);
+    }
     float mu[kRowsPerThread];
     find_maxima(s, mu);
-    if (thread() % 4 == 0) {
-      store_pair(maxima_at(kConsumer), make_float2(mu[0], mu[1]));
-    }
     ChunkRows rows;
-    rows.m[0] = closed.m[0];
-    rows.m[1] = closed.m[1];
-    move(rows.m[0], mu[0]);
-    move(rows.m[1], mu[1]);
+    rows.m[0] = before.m[0];
+    rows.m[1] = before.m[1];
+    const float a[kRowsPerThread] = {move(rows.m[0], mu[0]), move(rows.m[1], mu[1])};
+    if (thread() % 4 == 0) {
+      store_piece(maxima_at(kConsumer), make_uint4(__float_as_uint(rows.m[0]), __float_as_uint(rows.m[1]),
+                                                   __float_as_uint(a[0]), __float_as_uint(a[1])));
+    }
     float offset[kRowsPerThread];
     weight_offsets(rows, args_.bias, offset);
     GranuleSums sums;
@@ -226,25 +218,19 @@ class MqaConsumer {
   }
 
   // R2 of a granule of which some row does not see all.
-  __device__ __forceinline__ void mask(Scores& s, const MqaPlace& own) const {
-    const MqaSegment& segment = args_.segments[own.segment];
+  __device__ __forceinline__ void mask(Scores& s, int number, int granule) const {
+    const MqaSegment& segment = args_.segments[number];
     const bool paged = segment.page_table != nullptr && segment.sorted == nullptr;
-    const bool open = own.granule >= uniform(tile_.get(own.segment, Words::kOpenFirst)) &&
-                      own.granule < uniform(tile_.get(own.segment, Words::kOpenEnd));
-    if (open && !paged) {
-      return;
-    }
     const int t = thread();
-    const int first_key = own.granule * Layout::kGranule + t % 4 * 2;
-    MqaSight sight{tile_.get(own.segment, Words::kFirstKey), tile_.get(own.segment, Words::kStopKey)};
+    const int first_key = granule * Layout::kGranule + t % 4 * 2;
+    MqaSight sight{tile_.get(number, Words::kFirstKey), tile_.get(number, Words::kStopKey)};
     const bool alone = uniform(tile_.get(Words::kAlone)) != 0;
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       if (!alone) {
         const int row = tile_.get(Words::kFirstRow) + t / 32 * 16 + t % 32 / 4 + 8 * h;
         const int64_t token = tile_.get(Words::kToken) + divide(row, args_.heads);
-        sight = mqa_sight(segment, tile_.get(own.segment, Words::kPosition) + token,
-                          tile_.get(own.segment, Words::kLength));
+        sight = mqa_sight(segment, tile_.get(number, Words::kPosition) + token, tile_.get(number, Words::kLength));
       }
       const int begin = sight.first - first_key;
       const int end = sight.end - first_key;
@@ -296,9 +282,11 @@ class MqaConsumer {
     } else {
       __syncwarp();
     }
-    const float2 mu = load_pair(maxima_at(buffer));
     const uint4 g = load_piece(sums_at(buffer));
-    const float a[kRowsPerThread] = {move(f.rows.m[0], mu.x), move(f.rows.m[1], mu.y)};
+    const uint4 r = load_piece(maxima_at(buffer));
+    const float a[kRowsPerThread] = {__uint_as_float(r.z), __uint_as_float(r.w)};
+    f.rows.m[0] = __uint_as_float(r.x);
+    f.rows.m[1] = __uint_as_float(r.y);
     f.rows.l[0][0] = __fmaf_rn(f.rows.l[0][0], a[0], __uint_as_float(g.x));
     f.rows.l[0][1] = __fmaf_rn(f.rows.l[0][1], a[0], __uint_as_float(g.y));
     f.rows.l[1][0] = __fmaf_rn(f.rows.l[1][0], a[1], __uint_as_float(g.z));

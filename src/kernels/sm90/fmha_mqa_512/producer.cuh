@@ -15,6 +15,10 @@ __device__ __forceinline__ void copy_row_piece(uint32_t destination, const uint1
                "r"(present ? 16 : 0)
                : "memory");
 }
+// A row into the L2 cache only.
+__device__ __forceinline__ void prefetch_row(const uint16_t* row) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "n"(MqaLayout::kDims * 2) : "memory");
+}
 // One arrival of the thread, once all its copies so far have landed.
 __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -34,9 +38,9 @@ class MqaProducer {
 
   __device__ __forceinline__ void run() {
     uint32_t uses[Layout::kBuffers] = {0, 0};
-    describe(0);
 #pragma unroll 1
     for (uint32_t round = 0; index_of(round) < args_.total_tiles; ++round) {
+      describe(round);
       named_barrier_sync(kBarrier, 128);  // the description is there
       const MqaTile tile = MqaTile::at(shared_, round);
       const MqaWalk walk(tile, args_.count);
@@ -48,13 +52,20 @@ class MqaProducer {
       MqaPlace place = walk.first();
       int32_t entries[kOwnRows];
       ask(tile, place, entries);
+      int before = -1;  // the granule before, and its segment
+      int segment = -1;
 #pragma unroll 1
-      for (uint32_t buffer = 1; place.valid();) {
-        buffer = walk.is_fresh(place) ? 0 : 1 - buffer;
-        const uint32_t use = buffer == 0 ? uses[0]++ : uses[1]++;
-        place = fetch_granule(tile, walk, place, entries, buffer, use);
+      while (place.valid()) {
+        const int level = segment < 0 || !walk.is_fresh(place) ? 0 : 1 + level_between(segment, before, place);
+        const MqaPlace second = fetch_granule(tile, walk, place, entries, 0, uses[0]++, level);
+        segment = place.segment;
+        before = place.granule;
+        place = second;
+        if (second.valid() && !walk.is_fresh(second)) {
+          place = fetch_granule(tile, walk, second, entries, 1, uses[1]++, 0);
+          before = second.granule;
+        }
       }
-      describe(round + 1);
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
   }
@@ -73,9 +84,27 @@ class MqaProducer {
   // By the first warp; the slot was last read for tile round - 4, which the consumers have left: they gave back Q of
   // tile round - 2.
   __device__ __forceinline__ void describe(uint32_t round) const {
-    if (uniform(thread() / 32) == 0 && index_of(round) < args_.total_tiles) {
+    if (uniform(thread() / 32) == 0) {
       describe_tile(args_, MqaTile::at(shared_, round), index_of(round), thread());
     }
+  }
+
+  // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
+  __device__ __forceinline__ static int level_between(int segment, int last, const MqaPlace& next) {
+    constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
+    return segment != next.segment ? 2 : last / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1 : 0;
+  }
+  // For the consumers: flags of the pair that begins with a granule, where the chunk before it goes, and what follows
+  // it.
+  __device__ __forceinline__ int flags_of(const MqaWalk& walk, const MqaPlace& first, const MqaPlace& next,
+                                          int level) const {
+    using Flags = MqaPairFlags;
+    const MqaSegment& segment = args_.segments[first.segment];
+    const bool second = next.valid() && !walk.is_fresh(next);
+    const bool last = !(second ? walk.next(next) : next).valid();
+    return (walk.is_fresh(first) ? Flags::kFresh : 0) | (second ? Flags::kSecond : 0) | (last ? Flags::kLast : 0) |
+           (walk.is_masked(segment, first) ? Flags::kFirstMasked : 0) |
+           (second && walk.is_masked(segment, next) ? Flags::kSecondMasked : 0) | level << Flags::kLevelShift;
   }
 
   // Where the thread's pieces of panel 0 go, in a tile of 64 rows; those of its next row are kRowStep rows further.
@@ -147,11 +176,14 @@ class MqaProducer {
 
   // The granule at `place`, whose tables' `entries` are known; asks for those of the next one, which is returned.
   __device__ __forceinline__ MqaPlace fetch_granule(const MqaTile& tile, const MqaWalk& walk, const MqaPlace& place,
-                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t use) const {
+                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t use,
+                                                    int level) const {
     const MqaSegment& s = args_.segments[place.segment];
     const int first_key = tile.get(place.segment, Words::kFirstKey);
     const int stop_key = tile.get(place.segment, Words::kStopKey);
     const bool paged = s.page_table != nullptr && s.sorted == nullptr;
+    const MqaPlace next = walk.next(place);
+    const int flags = buffer == 0 ? flags_of(walk, place, next, level) : 0;
     const uint16_t* rows_at[kOwnRows];
     uint32_t present = 0;
 #pragma unroll
@@ -171,8 +203,16 @@ class MqaProducer {
       present |= is ? 1U << i : 0U;
       rows_at[i] = s.k + (is ? offset : 0) + thread() % 8 * 8;
     }
-    const MqaPlace next = walk.next(place);
     ask(tile, next, entries);
+    // There is no room yet: into the L2 cache meanwhile.
+    if (thread() % 8 == 0) {
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        if ((present >> i & 1U) != 0 && (!Tag::kShared || i % 2 == static_cast<int>(rank_))) {
+          prefetch_row(rows_at[i]);
+        }
+      }
+    }
     const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
     if (paged && thread() % 8 == 0) {
       wait_empty(buffer, 0, use);
@@ -184,10 +224,13 @@ class MqaProducer {
                      : "memory");
       }
     }
+    wait_empty(buffer, 0, use);
+    if (buffer == 0 && thread() == 0) {
+      store_shared(shared_ + Layout::kPairs + use % 2 * 16, make_int4(flags, place.segment, place.granule, 0));
+    }
     __syncwarp();
     if (thread() % 32 == 0) {
-      wait_empty(buffer, 0, use);
-      barrier_arrive(full);  // releases what is absent
+      barrier_arrive(full);  // releases what is absent, and the pair's description
     }
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {

@@ -65,10 +65,11 @@ class MqaWalk {
     }
     return enter(place.segment + 1);
   }
-  // The next granule, or none if a chunk begins with it: it then has no partner.
-  __device__ __forceinline__ MqaPlace beside(const MqaPlace& place) const {
-    const MqaPlace following = next(place);
-    return following.valid() && is_fresh(following) ? MqaPlace{0, 0, 0} : following;
+  // Whether some row of the tile does not see all keys of the granule.
+  __device__ __forceinline__ bool is_masked(const MqaSegment& segment, const MqaPlace& place) const {
+    return (segment.page_table != nullptr && segment.sorted == nullptr) ||
+           place.granule < tile_.get(place.segment, MqaTileWords::kOpenFirst) ||
+           place.granule >= tile_.get(place.segment, MqaTileWords::kOpenEnd);
   }
   // Whether a chunk (R8) begins with the granule.
   __device__ __forceinline__ bool is_fresh(const MqaPlace& place) const {
@@ -118,10 +119,7 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     store_shared(to.address + 4 * Words::kRows, rows);
     store_shared(to.address + 4 * Words::kAlone, first_token == last_token ? 1 : 0);
   }
-  if (lane >= args.count) {
-    return;
-  }
-  const MqaSegment& s = args.segments[lane];
+  const MqaSegment& s = args.segments[min(lane, args.count - 1)];
   int length = s.seqlen_k;
   int position0 = 0;
   MqaSight first{};
@@ -138,7 +136,14 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     last = mqa_sight(s, int64_t{position0} + last_token, length);
   }
   constexpr int kGranule = MqaLayout::kGranule;
-  const bool any = begin_row < rows && first.first < last.end;
+  const bool any = lane < args.count && begin_row < rows && first.first < last.end;
+  const bool any_segment = __any_sync(kAllLanes, any);
+  if (lane == 0) {
+    store_shared(to.address + 4 * Words::kAny, any_segment ? 1 : 0);
+  }
+  if (lane >= args.count) {
+    return;
+  }
   const int first_key = any ? first.first : 0;
   const int stop_key = any ? last.end : 0;
   const uint32_t at = to.segment_at(lane);
