@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -82,7 +83,9 @@ Problem problem_of(const tessera_fmha_params& p, void* workspace) {
 }
 
 const char* segment_limit(const tessera_fmha_params& p, const tessera_kv_segment& s) {
-  if (s.seqlen_k > kMost) return "seqlen_k: got more than 2^30 - 1; allowed up to that";
+  if (s.seqlen_k > kMost / std::max(s.compress_ratio, 1)) {
+    return "seqlen_k: got more than 2^30 - 1, times compress_ratio; allowed up to that";
+  }
   const KeyExtents extents = extents_of(p, s);
   if (extents.batch > kMost) return "num_pages: got more than 2^30 - 1; allowed up to that";
   if (s.indices != nullptr) {

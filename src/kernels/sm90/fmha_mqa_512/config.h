@@ -123,7 +123,8 @@ struct MqaSegment {
   const int32_t* q_positions;  // [batch] positions of first tokens, or null: behind the keys
   bool causal;
   int32_t window_left, window_right;  // -1: none
-  int32_t compress_ratio;             // 0: none
+  bool compressed;                    // instead of causal masks and windows
+  Divisor compress_ratio;
   // Gathered keys: rows of K from `topk` * unit on by ascending key, and how many there are; or null.
   const int32_t* sorted;
   const int32_t* counts;

@@ -82,9 +82,10 @@ Status check(const MqaProblem& p) {
       return refuse(Code::kInvalidArgument,
                     fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of 512", s.k.heads, s.k.dims));
     }
-    if (s.seqlen_k > kLongest || s.k.batch > kLongest || s.k.tokens > kLongest) {
+    if (s.seqlen_k > kLongest / std::max(s.compress_ratio, 1) || s.k.batch > kLongest || s.k.tokens > kLongest) {
       return refuse(Code::kUnsupported,
-                    fmt::format("sm90_mqa_512: got {} keys; allowed up to {}; split them", s.seqlen_k, kLongest));
+                    fmt::format("sm90_mqa_512: got {} keys that stand for {} each; allowed {} in all; split them",
+                                s.seqlen_k, std::max(s.compress_ratio, 1), kLongest));
     }
   }
   if (p.unnormalized && (!p.wide_output || p.sinks != nullptr)) {
@@ -125,7 +126,8 @@ MqaSegment segment_of(const MqaSegmentProblem& p) {
   };
   s.window_left = window(p.window_left);
   s.window_right = window(p.window_right);
-  s.compress_ratio = p.compress_ratio;
+  s.compressed = p.compress_ratio > 0;
+  s.compress_ratio = Divisor::of(static_cast<uint32_t>(std::max(p.compress_ratio, 1)));
   if (p.gathered) {
     s.sorted = p.sorted;
     s.counts = p.counts;

@@ -37,7 +37,7 @@ class MqaProducer {
       : args_(args), shared_(shared), rank_(rank) {}
 
   __device__ __forceinline__ void run() {
-    uint32_t uses[Layout::kBuffers] = {0, 0};
+    uint32_t turns = 0;  // bit b: parity of the next use of buffer b
 #pragma unroll 1
     for (uint32_t round = 0; index_of(round) < args_.total_tiles; ++round) {
       describe(round);
@@ -57,12 +57,14 @@ class MqaProducer {
 #pragma unroll 1
       while (place.valid()) {
         const int level = segment < 0 || !walk.is_fresh(place) ? 0 : 1 + level_between(segment, before, place);
-        const MqaPlace second = fetch_granule(tile, walk, place, entries, 0, uses[0]++, level);
+        const MqaPlace second = fetch_granule(tile, walk, place, entries, 0, turns & 1U, level);
+        turns ^= 1U;
         segment = place.segment;
         before = place.granule;
         place = second;
         if (second.valid() && !walk.is_fresh(second)) {
-          place = fetch_granule(tile, walk, second, entries, 1, uses[1]++, 0);
+          place = fetch_granule(tile, walk, second, entries, 1, turns >> 1, 0);
+          turns ^= 2U;
           before = second.granule;
         }
       }
@@ -176,7 +178,7 @@ class MqaProducer {
 
   // The granule at `place`, whose tables' `entries` are known; asks for those of the next one, which is returned.
   __device__ __forceinline__ MqaPlace fetch_granule(const MqaTile& tile, const MqaWalk& walk, const MqaPlace& place,
-                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t use,
+                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t parity,
                                                     int level) const {
     const MqaSegment& s = args_.segments[place.segment];
     const int first_key = tile.get(place.segment, Words::kFirstKey);
@@ -215,7 +217,7 @@ class MqaProducer {
     }
     const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
     if (paged && thread() % 8 == 0) {
-      wait_empty(buffer, 0, use);
+      wait_empty(buffer, 0, parity);
 #pragma unroll
       for (int i = 0; i < kOwnRows; ++i) {
         asm volatile("st.shared.u8 [%0], %1;" ::"r"(shared_ + Layout::kAbsent + buffer * Layout::kAbsentBytes +
@@ -224,9 +226,9 @@ class MqaProducer {
                      : "memory");
       }
     }
-    wait_empty(buffer, 0, use);
+    wait_empty(buffer, 0, parity);
     if (buffer == 0 && thread() == 0) {
-      store_shared(shared_ + Layout::kPairs + use % 2 * 16, make_int4(flags, place.segment, place.granule, 0));
+      store_shared(shared_ + Layout::kPairs + parity * 16, make_int4(flags, place.segment, place.granule, 0));
     }
     __syncwarp();
     if (thread() % 32 == 0) {
@@ -234,7 +236,7 @@ class MqaProducer {
     }
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
-      wait_empty(buffer, half, use);
+      wait_empty(buffer, half, parity);
       if (Tag::kShared && thread() == 0) {
         barrier_arrive_expect(full + 8 * (half * Layout::kGroupsOfHalf + 1 - rank_), Layout::kGroupBytes);
       }
@@ -246,7 +248,8 @@ class MqaProducer {
         }
         copy_panels(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes + piece_at(),
                     group * Layout::kGroupPanels, Layout::kGroupPanels, [&](uint32_t at, int i, int dim) {
-                      copy_row_piece(at, rows_at[i] + dim, (present >> i & 1U) != 0);
+                      // Opaque, so that sizes take no registers.
+                      copy_row_piece(at, rows_at[i] + dim, (opaque(static_cast<int>(present)) >> i & 1) != 0);
                     });
         arrive_behind_copies(full + 8 * group);
         if (Tag::kShared) {
@@ -262,8 +265,8 @@ class MqaProducer {
   }
 
   // The consumers of a half have left it, in the other block as well if that gets keys from here.
-  __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t use) const {
-    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), use % 2 ^ 1U);
+  __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t parity) const {
+    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U);
   }
   // A group that has landed, but for the newest kNewest, to the other block.
   template <int kNewest>

@@ -16,9 +16,9 @@ struct MqaSight {
 __device__ __forceinline__ MqaSight mqa_sight(const MqaSegment& s, int64_t position, int length) {
   int64_t first = 0;
   int64_t end = length;
-  if (s.compress_ratio > 0) {
-    const auto behind = static_cast<uint32_t>(max(int64_t{0}, position + 1));
-    end = min(end, int64_t{behind / static_cast<uint32_t>(s.compress_ratio)});
+  if (s.compressed) {
+    const int64_t behind = min(max(position, int64_t{-1}) + 1, int64_t{0x7fffffff});  // length * ratio is less
+    end = min(end, int64_t{divide(static_cast<int>(behind), s.compress_ratio)});
   } else {
     end = s.causal ? min(end, position + 1) : end;
     end = s.window_right >= 0 ? min(end, position + 1 + s.window_right) : end;
