@@ -6,6 +6,8 @@
 // never split, so no bit depends on it.
 #pragma once
 
+#include <vector_types.h>
+
 #include <cstdint>
 
 #include "contract/plan.h"

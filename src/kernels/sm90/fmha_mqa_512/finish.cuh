@@ -260,7 +260,7 @@ class MqaChain {
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       if (stored) {  // -0 as +0
-        asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[i][0], 0.0F)),
+        asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[i][0], 0.0F)),
                      "f"(__fadd_rn(x[i][1], 0.0F))
                      : "memory");
       }
@@ -275,8 +275,8 @@ class MqaChain {
     const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);
     if (stored) {
       // Said in assembly, because ptxas takes the store apart into four otherwise.
-      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<uint16_t*>(args_.o) + at +
-                                                                    thread_index() % 4 * 8),
+      asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<uint16_t*>(args_.o) + at +
+                                                                       thread_index() % 4 * 8),
                    "r"(row.x), "r"(row.y), "r"(row.z), "r"(row.w)
                    : "memory");
     }

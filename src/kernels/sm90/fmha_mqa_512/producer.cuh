@@ -15,9 +15,11 @@ __device__ __forceinline__ void copy_row_piece(uint32_t destination, const uint1
                "r"(present ? 16 : 0)
                : "memory");
 }
-// A row into the L2 cache only.
-__device__ __forceinline__ void prefetch_row(const uint16_t* row) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "n"(MqaLayout::kDims * 2) : "memory");
+// The same of bytes that nobody else reads.
+__device__ __forceinline__ void copy_own_piece(uint32_t destination, const uint16_t* source, bool present) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(destination), "l"(source),
+               "r"(present ? 16 : 0), "l"(read_once_policy())
+               : "memory");
 }
 // One arrival of the thread, once all its copies so far have landed.
 __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
@@ -145,7 +147,7 @@ class MqaProducer {
     const uint32_t to = shared_ + Layout::kQ + piece_at();
     copy_panels(to, 0, Layout::kPanels, [&](uint32_t at, int i, int dim) {
       const bool present = rows_at[i] != nullptr;
-      copy_row_piece(at, present ? rows_at[i] + dim : args_.q, present);
+      copy_own_piece(at, present ? rows_at[i] + dim : args_.q, present);
     });
     arrive_behind_copies(shared_ + Layout::kQFull);
   }
@@ -206,15 +208,6 @@ class MqaProducer {
       rows_at[i] = s.k + (is ? offset : 0) + thread() % 8 * 8;
     }
     ask(tile, next, entries);
-    // There is no room yet: into the L2 cache meanwhile.
-    if (thread() % 8 == 0) {
-#pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        if ((present >> i & 1U) != 0 && (!Tag::kShared || i % 2 == static_cast<int>(rank_))) {
-          prefetch_row(rows_at[i]);
-        }
-      }
-    }
     const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
     if (paged && thread() % 8 == 0) {
       wait_empty(buffer, 0, parity);
