@@ -68,6 +68,9 @@ class MqaConsumer {
   __device__ __forceinline__ uint32_t operands() const {
     return base() & 0x3ffffU;
   }
+  __device__ __forceinline__ uint32_t first_turn() const {
+    return bits_ & 1U;
+  }
   // A lane of every warp speaks for it.
   __device__ __forceinline__ static void release(uint32_t barrier) {
     __syncwarp();
@@ -88,16 +91,16 @@ class MqaConsumer {
 
   __device__ __forceinline__ void attend(Fragments& f, const Chain& chain) {
     using Flags = MqaPairFlags;
-    uint32_t used = 0;  // levels of chain
+    bits_ &= kTurns;
     int flags;
 #pragma unroll 1
     do {
-      barrier_wait(base() + Layout::kFull, uses_first_ % 2);
-      const int4 pair = load_shared_int4(base() + Layout::kPairs + uses_first_ % 2 * 16);
+      barrier_wait(base() + Layout::kFull, first_turn());
+      const int4 pair = load_shared_int4(base() + Layout::kPairs + first_turn() * 16);
       flags = uniform(pair.x);
       if ((flags & Flags::kFresh) != 0) {
         if (flags >> Flags::kLevelShift != 0) {
-          chain.close(f.o, f.rows, (flags >> Flags::kLevelShift) - 1, used, tile_);
+          close(f, chain, (flags >> Flags::kLevelShift) - 1);
         }
 #pragma unroll
         for (int h = 0; h < kRowsPerThread; ++h) {
@@ -117,7 +120,7 @@ class MqaConsumer {
         release(base() + Layout::kQEmpty);
       }
       if (kConsumer == 0) {
-        weigh(s, f.rows, masked, pair.y, pair.z);
+        weigh(s, f.rows, masked, pair.y, pair.z, [] {});
       }
       Weights p;
       if (kConsumer == 0) {
@@ -125,9 +128,10 @@ class MqaConsumer {
       }
       begin<0>(f, p, (flags & Flags::kFresh) == 0);
       if (kConsumer == 1 && own) {
-        weigh(s, f.rows, masked, pair.y, pair.z + 1);
+        weigh(s, f.rows, masked, pair.y, pair.z + 1, [&] { end(f, 0); });
+      } else {
+        end(f, 0);
       }
-      end(f, 0);
       if ((flags & Flags::kSecond) != 0) {
         if (kConsumer == 1) {
           round_weights<kElement>(s, p);
@@ -136,7 +140,12 @@ class MqaConsumer {
         end(f, 1);
       }
     } while ((flags & Flags::kLast) == 0);
-    chain.close(f.o, f.rows, Chain::kFinish, used, tile_);
+    close(f, chain, Chain::kFinish);
+  }
+  __device__ __forceinline__ void close(Fragments& f, const Chain& chain, int to) {
+    uint32_t used = bits_ >> kUsedShift;
+    chain.close(f.o, f.rows, to, used, tile_);
+    bits_ = (bits_ & kTurns) | used << kUsedShift;
   }
 
   // Without a value on every path scores would take registers all the time.
@@ -154,7 +163,7 @@ class MqaConsumer {
     const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
 #pragma unroll
     for (int group = 0; group < Layout::kGroups; ++group) {
-      barrier_wait(full + 8 * group, (kConsumer == 0 ? uses_first_ : uses_second_) % 2);
+      barrier_wait(full + 8 * group, bits_ >> kConsumer & 1U);
       fence_async_proxy();
       wgmma_fence();
 #pragma unroll
@@ -182,9 +191,10 @@ class MqaConsumer {
     return a;
   }
 
-  // R2 to R5 of the own granule; P, its sums, and m and a of R3 go to shared memory.
-  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& before, bool masked, int segment,
-                                        int granule) const {
+  // R2 to R5 of the own granule; P, its sums, and m and a of R3 go to shared memory. between() comes before R4.
+  template <class Between>
+  __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& before, bool masked, int segment, int granule,
+                                        const Between& between) const {
     if (masked) {
       mask(s, segment, granule);
     }
@@ -198,6 +208,7 @@ class MqaConsumer {
       store_piece(maxima_at(kConsumer), make_uint4(__float_as_uint(rows.m[0]), __float_as_uint(rows.m[1]),
                                                    __float_as_uint(a[0]), __float_as_uint(a[1])));
     }
+    between();
     float offset[kRowsPerThread];
     weight_offsets(rows, args_.bias, offset);
     GranuleSums sums;
@@ -277,7 +288,7 @@ class MqaConsumer {
   __device__ __forceinline__ void begin(Fragments& f, const Weights& own, bool keep) const {
     constexpr int buffer = kBuffer;
     if (kBuffer != kConsumer) {
-      barrier_wait(weights_full(buffer), (buffer == 0 ? uses_first_ : uses_second_) % 2);
+      barrier_wait(weights_full(buffer), bits_ >> buffer & 1U);
       fence_async_proxy();
     } else {
       __syncwarp();
@@ -322,14 +333,16 @@ class MqaConsumer {
     } else {
       release(empty);
     }
-    uses_first_ += buffer == 0 ? 1 : 0;
-    uses_second_ += buffer == 0 ? 0 : 1;
+    bits_ ^= 1U << buffer;
   }
 
   const MqaArguments& args_;
   uint32_t shared_;
   MqaTile tile_{};
-  uint32_t uses_first_ = 0, uses_second_ = 0;  // of the buffers so far
+  // Bit b: parity of the use of buffer b; from kUsedShift on, levels of the chain that are used. One register.
+  static constexpr uint32_t kTurns = 3;
+  static constexpr int kUsedShift = 2;
+  uint32_t bits_ = 0;
 };
 
 }  // namespace tessera::sm90

@@ -72,7 +72,7 @@ class MqaChain {
     float nothing[kOutputs] = {};
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
-      store_rows(nothing, step, at, where.stored, end);
+      store_rows(nothing, step, at, end);
     }
   }
 
@@ -127,14 +127,12 @@ class MqaChain {
     }
     End end{};
     int64_t at[kRowsPerThread] = {};
-    bool stored[kRowsPerThread] = {};
     if (to == kFinish) {
       const RowPlace where = place_of(tile);
       finish_rows(rows, where, end);
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
         at[h] = output_at(where, h);
-        stored[h] = where.stored[h];
       }
     } else if (to != kNowhere) {
       store_state(place(to), rows);
@@ -153,7 +151,7 @@ class MqaChain {
         ahead[i] = load_if(any && step + 1 < kSteps, memory + ((step + 1) * kBatch + i) * 128);
       }
       if (to == kFinish) {
-        store_rows(o, step, at, stored, end);
+        store_rows(o, step, at, end);
       } else if (to != kNowhere) {
         float4* const state = place(to) + step * kBatch * 128;
 #pragma unroll
@@ -208,7 +206,11 @@ class MqaChain {
            static_cast<int64_t>(blockIdx.x * Layout::kConsumers + consumer_) * (kPieces + 1) * 128 +
            thread_index() % 128;
   }
+  // -1: the row does not exist.
   __device__ __forceinline__ int64_t output_at(const RowPlace& where, int h) const {
+    if (!where.stored[h]) {
+      return -1;
+    }
     return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
            where.head[h] * args_.o_stride_head + consumer_ * Layout::kColumns;
   }
@@ -231,7 +233,7 @@ class MqaChain {
 
   // R9 of both rows of the first pieces of O.
   __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const int64_t (&at)[kRowsPerThread],
-                                             const bool (&stored)[kRowsPerThread], const End& end) const {
+                                             const End& end) const {
 #pragma unroll
     for (int first = 0; first < kBatch; first += kGroup) {
 #pragma unroll
@@ -247,9 +249,9 @@ class MqaChain {
         }
         const int64_t place = at[h] + 8 * (step * kBatch + first);
         if (args_.wide_output) {
-          store_wide(x, place, stored[h]);
+          store_wide(x, place, at[h] >= 0);
         } else {
-          store_narrow(x, place, stored[h]);
+          store_narrow(x, place, at[h] >= 0);
         }
       }
     }
