@@ -17,12 +17,9 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16Value, bool kSharedValue>
+template <bool kBf16Value>
 struct Mqa512 {
   static constexpr bool kBf16 = kBf16Value;  // else fp16
-  // Two blocks of a cluster have neighbouring tiles of a unit: each fetches one half of the dims of the same keys and
-  // sends it to the other.
-  static constexpr bool kShared = kSharedValue;
 };
 
 // What a query tile is and sees, in words of shared memory.
@@ -95,7 +92,8 @@ struct MqaLayout {
   static constexpr int kTileSlots = 4;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
   static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
-  static constexpr int kBarriers = kPairs + 2 * 16;
+  static constexpr int kOutputsAt = kPairs + 2 * 16;  // where a thread's rows of O are, 16 bytes per thread
+  static constexpr int kBarriers = kOutputsAt + kConsumers * 128 * 16;
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;                         // per buffer and group
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
@@ -150,7 +148,6 @@ struct MqaArguments {
   Divisor heads;
   Divisor unit_tiles;  // query tiles of a unit
   Divisor units_per_batch;
-  int32_t shared_tiles;  // of a unit, which see the same granules
   int32_t total_tiles;
   float c;     // R0
   float bias;  // b of R4

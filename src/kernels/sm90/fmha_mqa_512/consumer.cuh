@@ -1,7 +1,6 @@
 // A consumer: the scores of every other granule, and 256 output columns over all of them.
 #pragma once
 
-#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_mqa_512/finish.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
@@ -40,7 +39,7 @@ class MqaConsumer {
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain chain(args_, kConsumer);
+    const Chain chain(args_, shared_, kConsumer);
 #pragma unroll 1
     for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_tiles; ++round) {
       barrier_wait(base() + Layout::kQFull, round % 2);
@@ -62,11 +61,6 @@ class MqaConsumer {
   // Opaque, so that addresses are computed where they are used rather than kept.
   __device__ __forceinline__ uint32_t base() const {
     return static_cast<uint32_t>(opaque(static_cast<int>(shared_)));
-  }
-  // For matrix descriptors: in a cluster, addresses of shared memory carry the block's rank above bit 17, which would
-  // land in the leading offset.
-  __device__ __forceinline__ uint32_t operands() const {
-    return base() & 0x3ffffU;
   }
   __device__ __forceinline__ uint32_t first_turn() const {
     return bits_ & 1U;
@@ -158,8 +152,8 @@ class MqaConsumer {
 
   // R1 of the own granule.
   __device__ __forceinline__ void score(Scores& s) const {
-    const uint64_t q = tile_descriptor<KMajorTile>(operands() + Layout::kQ);
-    const uint64_t k = tile_descriptor<KMajorTile>(operands() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
+    const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
+    const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
     const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
 #pragma unroll
     for (int group = 0; group < Layout::kGroups; ++group) {
@@ -305,9 +299,9 @@ class MqaConsumer {
     if (keep && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
       rescale_output(f.o, a);
     }
-    const uint64_t p = tile_descriptor<KMajorTile>(operands() + Layout::kWeights + buffer * Layout::kWeightBytes);
+    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightBytes);
     const uint64_t v = tile_descriptor<MnMajorTile<Layout::kGranule>>(
-        operands() + Layout::kKeys + buffer * Layout::kBufferBytes +
+        base() + Layout::kKeys + buffer * Layout::kBufferBytes +
         kConsumer * (Layout::kPanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
     wgmma_fence();
 #pragma unroll
@@ -324,15 +318,7 @@ class MqaConsumer {
   __device__ __forceinline__ void end(Fragments& f, int buffer) {
     wgmma_wait<0>();
     pin_registers(f.o);
-    const uint32_t empty = base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer);
-    if (Tag::kShared) {
-      __syncwarp();
-      if (thread() % 32 < 2) {
-        arrive_in_block(empty, thread() % 32);  // each fills a part
-      }
-    } else {
-      release(empty);
-    }
+    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer));
     bits_ ^= 1U << buffer;
   }
 

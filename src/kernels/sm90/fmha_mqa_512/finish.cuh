@@ -32,7 +32,8 @@ class MqaChain {
   static constexpr int kFinish = kLevels;  // where a tile's last chunk goes
   static constexpr int kNowhere = kLevels + 1;
 
-  __device__ __forceinline__ MqaChain(const MqaArguments& args, int consumer) : args_(args), consumer_(consumer) {}
+  __device__ __forceinline__ MqaChain(const MqaArguments& args, uint32_t shared, int consumer)
+      : args_(args), shared_(shared), consumer_(consumer) {}
 
   // A chunk ends. Its state is chained behind those of the levels up to `to` that are in `used` (bits), and goes to
   // level `to`, which is then used instead of them; or it becomes rows of O.
@@ -68,11 +69,11 @@ class MqaChain {
       }
     }
     const End end{{0.0F, 0.0F}, {0.0F, 0.0F}, {true, true}};
-    const int64_t at[kRowsPerThread] = {output_at(where, 0), output_at(where, 1)};
+    keep_outputs(where);
     float nothing[kOutputs] = {};
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
-      store_rows(nothing, step, at, end);
+      store_rows(nothing, step, end);
     }
   }
 
@@ -126,14 +127,10 @@ class MqaChain {
       rows = first;
     }
     End end{};
-    int64_t at[kRowsPerThread] = {};
     if (to == kFinish) {
       const RowPlace where = place_of(tile);
       finish_rows(rows, where, end);
-#pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        at[h] = output_at(where, h);
-      }
+      keep_outputs(where);
     } else if (to != kNowhere) {
       store_state(place(to), rows);
     }
@@ -146,12 +143,13 @@ class MqaChain {
         o[4 * i + 2] = chain_output(ahead[i].z, o[4 * i + 2], w, 2);
         o[4 * i + 3] = chain_output(ahead[i].w, o[4 * i + 3], w, 3);
       }
+      const float4* const following = place(max(from, 0)) + (step + 1) * kBatch * 128;  // found again: few registers
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        ahead[i] = load_if(any && step + 1 < kSteps, memory + ((step + 1) * kBatch + i) * 128);
+        ahead[i] = load_if(any && step + 1 < kSteps, following + i * 128);
       }
       if (to == kFinish) {
-        store_rows(o, step, at, end);
+        store_rows(o, step, end);
       } else if (to != kNowhere) {
         float4* const state = place(to) + step * kBatch * 128;
 #pragma unroll
@@ -159,18 +157,14 @@ class MqaChain {
           __stcg(state + i * 128, make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
         }
       }
-      float turned[4 * kBatch];
 #pragma unroll
       for (int i = 0; i < 4 * kBatch; ++i) {
-        turned[i] = o[i];
-      }
+        const float turned = o[i];
 #pragma unroll
-      for (int i = 0; i + 4 * kBatch < kOutputs; ++i) {
-        o[i] = o[i + 4 * kBatch];
-      }
-#pragma unroll
-      for (int i = 0; i < 4 * kBatch; ++i) {
-        o[kOutputs - 4 * kBatch + i] = turned[i];
+        for (int j = i; j + 4 * kBatch < kOutputs; j += 4 * kBatch) {
+          o[j] = o[j + 4 * kBatch];
+        }
+        o[kOutputs - 4 * kBatch + i] = turned;
       }
     }
   }
@@ -206,6 +200,15 @@ class MqaChain {
            static_cast<int64_t>(blockIdx.x * Layout::kConsumers + consumer_) * (kPieces + 1) * 128 +
            thread_index() % 128;
   }
+  // Where a thread's rows are waits in shared memory, because registers have no room for it.
+  __device__ __forceinline__ uint32_t outputs_at() const {
+    return shared_ + Layout::kOutputsAt + (consumer_ * 128 + thread_index() % 128) * 16;
+  }
+  __device__ __forceinline__ void keep_outputs(const RowPlace& where) const {
+    const int64_t at[kRowsPerThread] = {output_at(where, 0), output_at(where, 1)};
+    store_piece(outputs_at(), make_uint4(static_cast<uint32_t>(at[0]), static_cast<uint32_t>(at[0] >> 32),
+                                         static_cast<uint32_t>(at[1]), static_cast<uint32_t>(at[1] >> 32)));
+  }
   // -1: the row does not exist.
   __device__ __forceinline__ int64_t output_at(const RowPlace& where, int h) const {
     if (!where.stored[h]) {
@@ -232,26 +235,28 @@ class MqaChain {
   }
 
   // R9 of both rows of the first pieces of O.
-  __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const int64_t (&at)[kRowsPerThread],
-                                             const End& end) const {
+  __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const End& end) const {
+    const uint4 x = load_piece(outputs_at());
+    const int64_t at[kRowsPerThread] = {static_cast<int64_t>(x.x | static_cast<uint64_t>(x.y) << 32),
+                                        static_cast<int64_t>(x.z | static_cast<uint64_t>(x.w) << 32)};
 #pragma unroll
     for (int first = 0; first < kBatch; first += kGroup) {
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
-        float x[kGroup][2];
+        float row[kGroup][2];
 #pragma unroll
         for (int i = 0; i < kGroup; ++i) {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const float y = o[4 * (first + i) + 2 * h + e];
-            x[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
+            row[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
           }
         }
         const int64_t place = at[h] + 8 * (step * kBatch + first);
         if (args_.wide_output) {
-          store_wide(x, place, at[h] >= 0);
+          store_wide(row, place, at[h] >= 0);
         } else {
-          store_narrow(x, place, at[h] >= 0);
+          store_narrow(row, place, at[h] >= 0);
         }
       }
     }
@@ -285,6 +290,7 @@ class MqaChain {
   }
 
   const MqaArguments& args_;
+  uint32_t shared_;
   int consumer_;
 };
 

@@ -8,19 +8,16 @@
 
 namespace tessera::sm90 {
 
-template <class Tag>
-__device__ __forceinline__ void init_mqa_barriers(uint32_t shared, int rank) {
+__device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
   using Layout = MqaLayout;
   constexpr uint32_t kWarps = 4;  // of a warpgroup
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
-      // A thread's copies each, or what the other block sends; before that what is absent.
-      const bool own = !Tag::kShared || group % Layout::kGroupsOfHalf == rank;
-      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group),
-                   (own ? 128 : 1) + (group == 0 ? kWarps : 0));
+      // A thread's copies each; before the first ones what is absent, and the pair.
+      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? kWarps : 0));
     }
     for (int half = 0; half < Layout::kHalves; ++half) {
-      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), kWarps * (Tag::kShared ? 2 : 1));
+      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), kWarps);
     }
     barrier_init(shared + Layout::kWeightsFull + 8 * buffer, kWarps);
   }
@@ -36,18 +33,13 @@ __global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(cons
   extern __shared__ __align__(1024) uint8_t shared_mqa[];
   const uint32_t shared = shared_address(shared_mqa);
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / 128);
-  const int rank = Tag::kShared ? uniform(static_cast<int>(cluster_rank())) : 0;
   if (threadIdx.x == 0) {
-    init_mqa_barriers<Tag>(shared, rank);
+    init_mqa_barriers(shared);
   }
   __syncthreads();
-  if (Tag::kShared) {
-    cluster_arrive();
-    cluster_wait();
-  }
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
-    MqaProducer<Tag>(args, shared, rank).run();
+    MqaProducer(args, shared).run();
   } else {
     take_registers<Layout::kConsumerRegisters>();
     if (warpgroup == 1) {
@@ -55,11 +47,6 @@ __global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(cons
     } else {
       MqaConsumer<Tag, 1>(args, shared).run();
     }
-  }
-  if (Tag::kShared) {
-    // The other block may still send, or count at barriers here.
-    cluster_arrive();
-    cluster_wait();
   }
 }
 
@@ -70,16 +57,11 @@ cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream
   if (error != cudaSuccess) {
     return error;
   }
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {2, 1, 1};
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(blocks));
   launch.blockDim = dim3(MqaLayout::kThreads);
   launch.dynamicSmemBytes = MqaLayout::kBytes;
   launch.stream = stream;
-  launch.attrs = &cluster;
-  launch.numAttrs = Tag::kShared ? 1 : 0;
   return cudaLaunchKernelEx(&launch, fmha_mqa_512_sm90<Tag>, arguments);
 }
 

@@ -33,18 +33,12 @@ bool is_gathered(const MqaProblem& p) {
 int64_t units(const MqaProblem& p) {
   return p.q.batch * (is_gathered(p) ? p.q.tokens : 1);
 }
-// Query tiles of a unit. Two of them share keys, if there are as many.
-int64_t shared_tiles(const MqaProblem& p) {
-  return (is_gathered(p) ? 1 : p.q.tokens) * p.q.heads > Layout::kRows ? 2 : 1;
-}
 int64_t unit_tiles(const MqaProblem& p) {
-  const int64_t shared = shared_tiles(p);
-  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Layout::kRows * shared) * shared;
+  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Layout::kRows);
 }
 
 int64_t blocks_of(const MqaProblem& p, int multiprocessors) {
-  const int64_t shared = shared_tiles(p);
-  return std::min<int64_t>(multiprocessors / shared * shared, mqa_512_tiles(p));
+  return std::min<int64_t>(multiprocessors, mqa_512_tiles(p));
 }
 
 // O (64, 256) in fp32 and four scalars a thread, per consumer.
@@ -187,7 +181,6 @@ Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t 
   a.heads = Divisor::of(static_cast<uint32_t>(problem.q.heads));
   a.unit_tiles = Divisor::of(static_cast<uint32_t>(unit_tiles(problem)));
   a.units_per_batch = Divisor::of(static_cast<uint32_t>(a.by_token ? problem.q.tokens : 1));
-  a.shared_tiles = static_cast<int32_t>(shared_tiles(problem));
   a.total_tiles = static_cast<int32_t>(mqa_512_tiles(problem));
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = problem.dtype == TESSERA_BF16 ? 0.0F : 7.0F;
@@ -198,10 +191,7 @@ Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t 
       memory += kStateBytes * static_cast<size_t>(blocks);
     }
   }
-  const bool shared = a.shared_tiles > 1;
-  const auto launch = problem.dtype == TESSERA_BF16
-                          ? (shared ? launch_mqa_512<Mqa512<true, true>> : launch_mqa_512<Mqa512<true, false>>)
-                          : (shared ? launch_mqa_512<Mqa512<false, true>> : launch_mqa_512<Mqa512<false, false>>);
+  const auto launch = problem.dtype == TESSERA_BF16 ? launch_mqa_512<Mqa512<true>> : launch_mqa_512<Mqa512<false>>;
   const cudaError_t error = launch(a, static_cast<int>(blocks), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("sm90_mqa_512: got {} ({}); allowed a launch on an sm_90 device; choose "

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/cluster.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 
 namespace tessera::sm90 {
@@ -26,7 +25,6 @@ __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-template <class Tag>
 class MqaProducer {
   using Layout = MqaLayout;
   using Words = MqaTileWords;
@@ -35,8 +33,7 @@ class MqaProducer {
   static constexpr uint32_t kBarrier = 1;  // named barrier of the warpgroup
 
  public:
-  __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared, uint32_t rank)
-      : args_(args), shared_(shared), rank_(rank) {}
+  __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
     uint32_t turns = 0;  // bit b: parity of the next use of buffer b
@@ -230,53 +227,27 @@ class MqaProducer {
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
       wait_empty(buffer, half, parity);
-      if (Tag::kShared && thread() == 0) {
-        barrier_arrive_expect(full + 8 * (half * Layout::kGroupsOfHalf + 1 - rank_), Layout::kGroupBytes);
-      }
 #pragma unroll
       for (int part = 0; part < Layout::kGroupsOfHalf; ++part) {
         const int group = half * Layout::kGroupsOfHalf + part;
-        if (Tag::kShared && part != static_cast<int>(rank_)) {
-          continue;
-        }
         copy_panels(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes + piece_at(),
                     group * Layout::kGroupPanels, Layout::kGroupPanels, [&](uint32_t at, int i, int dim) {
                       // Opaque, so that sizes take no registers.
                       copy_row_piece(at, rows_at[i] + dim, (opaque(static_cast<int>(present)) >> i & 1) != 0);
                     });
         arrive_behind_copies(full + 8 * group);
-        if (Tag::kShared) {
-          asm volatile("cp.async.commit_group;" ::: "memory");
-        }
       }
-    }
-    if (Tag::kShared) {
-      forward<1>(buffer, static_cast<int>(rank_));
-      forward<0>(buffer, Layout::kGroupsOfHalf + static_cast<int>(rank_));
     }
     return next;
   }
 
-  // The consumers of a half have left it, in the other block as well if that gets keys from here.
+  // The consumer of a half has left it.
   __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t parity) const {
     barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U);
-  }
-  // A group that has landed, but for the newest kNewest, to the other block.
-  template <int kNewest>
-  __device__ __forceinline__ void forward(uint32_t buffer, int group) const {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
-    fence_async_proxy();
-    named_barrier_sync(kBarrier, 128);
-    if (thread() == 0) {
-      const uint32_t at = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes;
-      const uint32_t full = shared_ + Layout::kFull + 8 * (Layout::kGroups * buffer + group);
-      copy_to_block(in_block(at, 1 - rank_), at, Layout::kGroupBytes, in_block(full, 1 - rank_));
-    }
   }
 
   const MqaArguments& args_;
   uint32_t shared_;
-  uint32_t rank_;  // in the cluster
 };
 
 }  // namespace tessera::sm90

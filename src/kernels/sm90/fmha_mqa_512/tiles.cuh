@@ -107,11 +107,8 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     tokens = min(max(args.seqlens_q[batch], 0), args.seqlen_q);
   }
   const int rows = (args.by_token ? (token < tokens ? 1 : 0) : tokens) * heads;
-  // Of the tiles that share keys.
-  const int shared_rows = args.shared_tiles * MqaLayout::kRows;
-  const int begin_row = first_row - (index & (args.shared_tiles - 1)) * MqaLayout::kRows;
-  const int first_token = token + divide(begin_row, args.heads);
-  const int last_token = token + divide(max(min(begin_row + shared_rows, rows) - 1, 0), args.heads);
+  const int first_token = token + divide(first_row, args.heads);
+  const int last_token = token + divide(max(min(first_row + MqaLayout::kRows, rows) - 1, 0), args.heads);
   if (lane == 0) {
     store_shared(to.address + 4 * Words::kBatch, batch);
     store_shared(to.address + 4 * Words::kToken, token);
@@ -136,7 +133,7 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     last = mqa_sight(s, int64_t{position0} + last_token, length);
   }
   constexpr int kGranule = MqaLayout::kGranule;
-  const bool any = lane < args.count && begin_row < rows && first.first < last.end;
+  const bool any = lane < args.count && first_row < rows && first.first < last.end;
   const bool any_segment = __any_sync(kAllLanes, any);
   if (lane == 0) {
     store_shared(to.address + 4 * Words::kAny, any_segment ? 1 : 0);
