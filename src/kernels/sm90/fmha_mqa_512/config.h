@@ -99,8 +99,9 @@ struct MqaLayout {
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
   static constexpr int kQFull = kEmpty + 8 * kBuffers * kHalves;  // Q and the tile's words
   static constexpr int kQEmpty = kQFull + 8;
-  static constexpr int kWeightsFull = kQEmpty + 8;  // per buffer: weights, sums and maxima
-  static constexpr int kBytes = kWeightsFull + 8 * kBuffers;
+  static constexpr int kWeightsFull = kQEmpty + 8;               // per buffer: weights, sums, m and a
+  static constexpr int kPairFull = kWeightsFull + 8 * kBuffers;  // per description of a pair
+  static constexpr int kBytes = kPairFull + 8 * 2;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 
   static constexpr int kThreads = 128 * (kConsumers + 1);

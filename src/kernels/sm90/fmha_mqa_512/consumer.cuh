@@ -89,7 +89,7 @@ class MqaConsumer {
     int flags;
 #pragma unroll 1
     do {
-      barrier_wait(base() + Layout::kFull, first_turn());
+      barrier_wait(base() + Layout::kPairFull + 8 * first_turn(), bits_ >> kPairShift & 1U);
       const int4 pair = load_shared_int4(base() + Layout::kPairs + first_turn() * 16);
       flags = uniform(pair.x);
       if ((flags & Flags::kFresh) != 0) {
@@ -319,15 +319,17 @@ class MqaConsumer {
     wgmma_wait<0>();
     pin_registers(f.o);
     release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer));
-    bits_ ^= 1U << buffer;
+    bits_ ^= (bits_ & 1U) != 0 && buffer == 0 ? 1U | 1U << kPairShift : 1U << buffer;
   }
 
   const MqaArguments& args_;
   uint32_t shared_;
   MqaTile tile_{};
-  // Bit b: parity of the use of buffer b; from kUsedShift on, levels of the chain that are used. One register.
-  static constexpr uint32_t kTurns = 3;
-  static constexpr int kUsedShift = 2;
+  // Bit b: parity of the use of buffer b; that of the use of a pair's description; from kUsedShift on, levels of the
+  // chain that are used. One register.
+  static constexpr int kPairShift = 2;
+  static constexpr uint32_t kTurns = 7;
+  static constexpr int kUsedShift = 3;
   uint32_t bits_ = 0;
 };
 

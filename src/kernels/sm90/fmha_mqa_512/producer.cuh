@@ -219,10 +219,11 @@ class MqaProducer {
     wait_empty(buffer, 0, parity);
     if (buffer == 0 && thread() == 0) {
       store_shared(shared_ + Layout::kPairs + parity * 16, make_int4(flags, place.segment, place.granule, 0));
+      barrier_arrive(shared_ + Layout::kPairFull + 8 * parity);
     }
     __syncwarp();
     if (thread() % 32 == 0) {
-      barrier_arrive(full);  // releases what is absent, and the pair's description
+      barrier_arrive(full);  // releases what is absent
     }
 #pragma unroll
     for (int half = 0; half < Layout::kHalves; ++half) {
