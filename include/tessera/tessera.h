@@ -96,11 +96,18 @@ typedef struct tessera_row_scalars {
   int64_t stride_head;
 } tessera_row_scalars;
 
-/* Bytes of the K/V rows of a segment. The two FP8 formats are reserved: the contract has no rule for them yet. */
+/* Bytes of the K/V rows of a segment. The FP8 formats (R11) are for latent caches with one K/V head: dtype is BF16, V
+ * is the first dims of the K row, strides count bytes, and v repeats k. An element that is e4m3 is worth bf16(fp32(e4m3
+ * x scale)), both roundings to nearest even; the result has the bits of rows in TESSERA_KV_DENSE that hold these
+ * values. Rows and pages start at multiples of 16 bytes, and stride_token is one. V32_656: head_dim_qk 576, head_dim_v
+ * 512. A row: 512 e4m3, 4 fp32 scales (one for each 128 of them), 64 bf16. V4_584:  head_dim_qk 512, head_dim_v 512,
+ * paged. A page: page_size rows of 448 e4m3 and 64 bf16 (stride_token 576), behind them 8 bytes for each row: 7 UE8M0
+ * scales (2^(byte - 127), one for each 64 e4m3), and one that is not read. stride_batch, from page to page, is a
+ * multiple of 576. */
 typedef enum tessera_kv_format {
-  TESSERA_KV_DENSE = 0,       /* elements of the problem's dtype */
-  TESSERA_KV_FP8_V32_656 = 1, /* DeepSeek-V3.2 row: 512 e4m3, 4 fp32 scales, 64 bf16 */
-  TESSERA_KV_FP8_V4_584 = 2   /* DeepSeek-V4 page: 448 e4m3 + 64 bf16 per row, scale footer */
+  TESSERA_KV_DENSE = 0, /* elements of the problem's dtype */
+  TESSERA_KV_FP8_V32_656 = 1,
+  TESSERA_KV_FP8_V4_584 = 2
 } tessera_kv_format;
 
 /* Custom visibility bits, for tree decoding. Bit (j & 7) of byte data[b * stride_batch + head * stride_head +
@@ -118,9 +125,9 @@ typedef struct tessera_bit_mask {
 
 /* One ordered part of the keys with its own index space, mask and layout (R10). */
 typedef struct tessera_kv_segment {
-  tessera_tensor k; /* (batch, token, num_heads_kv, head_dim_qk) or a page pool (page, slot, head, dim) */
-  tessera_tensor v; /* (batch, token, num_heads_kv, head_dim_v)  or a page pool; own strides; may alias k */
-  tessera_kv_format format;
+  tessera_tensor k;         /* (batch, token, num_heads_kv, head_dim_qk) or a page pool (page, slot, head, dim) */
+  tessera_tensor v;         /* (batch, token, num_heads_kv, head_dim_v)  or a page pool; own strides; may alias k */
+  tessera_kv_format format; /* of k and v; other than DENSE their strides count bytes */
 
   /* Length of sequence b, first that applies: seqlens_k[b]; cu_seqlens_k[b+1] - cu_seqlens_k[b]; seqlen_k. */
   int64_t seqlen_k;            /* also the bound of the lengths in the two arrays */
@@ -148,7 +155,8 @@ typedef struct tessera_kv_segment {
 
   /* Gathered keys of query token i of sequence b, shared by all heads: indices[n * indices_stride + t], t < topk or
    * topk_lens[n], with n = cu_seqlens_q[b] + i, or b * seqlen_q + i; each -1 (no key) or a key index below the length.
-   * NULL: all keys. Of this version's kernels sm90_fmha_decode and sm90_fmha_mqa_512 take them. */
+   * NULL: all keys. Of this version's kernels those of the CPU, sm90_fmha_decode and sm90_fmha_mqa_512 take them.
+   */
   const int32_t* indices;
   int64_t indices_stride;
   int32_t topk;
@@ -336,7 +344,7 @@ TESSERA_API tessera_status tessera_gemm_workspace_size(const tessera_gemm_params
 TESSERA_API tessera_status tessera_gemm_run(const tessera_gemm_params* params, void* workspace, size_t workspace_bytes,
                                             const tessera_stream* stream, tessera_error* error);
 
-/* ---------------------------------------------------------------- row operations (rules E1..E3), fp32 rows */
+/* ---------------------------------------------------------------- row operations (rules E1..E3, E6) */
 
 /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, over `dim` elements (E1). y may alias x. */
 TESSERA_API tessera_status tessera_rms_norm(int64_t rows, int64_t dim, const float* x, int64_t stride_x,
@@ -359,6 +367,16 @@ TESSERA_API tessera_status tessera_rope(int64_t rows, int32_t num_heads, int32_t
                                         tessera_rope_pairing pairing, const int32_t* positions, const float* cos_table,
                                         const float* sin_table, int64_t num_positions, float* x, int64_t stride_row,
                                         int64_t stride_head, const tessera_stream* stream, tessera_error* error);
+
+/* Rounds bf16 rows to an FP8 format of K/V rows (E6), on the calling thread, in host memory. Row r of x, head_dim_qk
+ * elements of the format, goes to slot slots[r] (r itself if slots is NULL; -1: nowhere), which is row slot % page_size
+ * of page slot / page_size of `cache`, stride_page bytes apart; the last of several rows of a slot stays. The scale of
+ * a tile is the smallest power of two that holds its largest value, and at least 2^smallest_scale: -22 is the floor of
+ * vLLM and FlashInfer, -13 that of FlashMLA's tests. */
+TESSERA_API tessera_status tessera_kv_to_fp8(tessera_kv_format format, int64_t rows, const void* x, int64_t stride_x,
+                                             int32_t smallest_scale, const int64_t* slots, void* cache,
+                                             int64_t stride_page, int32_t page_size, int64_t num_pages,
+                                             tessera_error* error);
 
 /* ---------------------------------------------------------------- registry */
 

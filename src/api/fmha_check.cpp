@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "api/fp8_check.h"
 #include "api/tensor_check.h"
 #include "contract/plan.h"
 
@@ -185,8 +186,8 @@ Status check_layout(const tessera_fmha_params& p, int32_t i) {
     batch = std::min<int64_t>(p.batch, 1);
     tokens = s.seqlen_k > 0 ? kMaxLength : 0;
   }
-  // FP8 rows hold bytes; their own kernels know the row width.
-  const int64_t bytes = s.format == TESSERA_KV_DENSE ? element_bytes(p.dtype) : 1;
+  if (s.format != TESSERA_KV_DENSE) return check_fp8_segment(p, i, batch, tokens);
+  const int64_t bytes = element_bytes(p.dtype);
   TESSERA_RETURN_IF_ERROR(
       check_tensor({"segments", i, "k"}, s.k, {batch, tokens, p.num_heads_kv, p.head_dim_qk}, bytes, Access::kRead));
   return check_tensor({"segments", i, "v"}, s.v, {batch, tokens, p.num_heads_kv, p.head_dim_v}, bytes, Access::kRead);

@@ -47,28 +47,72 @@ Status check_lengths(int32_t segment, int64_t batch, int64_t bound, const char* 
   return {};
 }
 
-// Pages with a key that some query token of the sequence may see. The interval of R2 moves up with the position, so
-// the first and the last token bound it.
+struct KeyInterval {
+  int64_t begin;
+  int64_t end;
+};
+
+// Keys that some query token of the sequence may see, custom bits aside. The interval of R2 moves up with the position,
+// so the first and the last token bound it.
+KeyInterval keys_in_reach(const tessera_fmha_params& p, const tessera_kv_segment& s, int64_t b) {
+  const int64_t tokens = fmha_query_length(p, b);
+  if (tokens == 0) return {0, 0};
+  const int64_t length = fmha_key_length(s, b);
+  const int64_t position = fmha_first_position(p, s, b);
+  KeyInterval reach{};
+  int64_t unused = 0;
+  fmha_visible_interval(s, length, position, &reach.begin, &unused);
+  fmha_visible_interval(s, length, position + tokens - 1, &unused, &reach.end);
+  return reach;
+}
+
+Status check_page(const tessera_kv_segment& s, int32_t i, int64_t b, int64_t index) {
+  const int32_t page = s.page_table[b * s.page_table_stride + index];
+  if (page >= 0 && page < s.num_pages) return {};
+  return invalid(
+      fmt::format("segments[{}].page_table[{}][{}]: got {}; allowed 0..{}; the page holds keys that sequence {} sees",
+                  i, b, index, page, s.num_pages - 1, b));
+}
+
+// Pages with a key that some query token of the sequence may see.
 Status check_pages(const tessera_fmha_params& p, int32_t i) {
   const tessera_kv_segment& s = p.segments[i];
   for (int64_t b = 0; b < p.batch; ++b) {
-    const int64_t tokens = fmha_query_length(p, b);
-    if (tokens == 0) continue;
+    const KeyInterval reach = keys_in_reach(p, s, b);
+    if (reach.begin >= reach.end) continue;
+    for (int64_t index = reach.begin / s.page_size; index <= (reach.end - 1) / s.page_size; ++index) {
+      TESSERA_RETURN_IF_ERROR(check_page(s, i, b, index));
+    }
+  }
+  return {};
+}
+
+// Lists of gathered keys, and the pages of those in reach.
+Status check_indices(const tessera_fmha_params& p, int32_t i) {
+  const tessera_kv_segment& s = p.segments[i];
+  for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t length = fmha_key_length(s, b);
-    const int64_t position = fmha_first_position(p, s, b);
-    int64_t begin = 0;
-    int64_t end = 0;
-    int64_t unused = 0;
-    fmha_visible_interval(s, length, position, &begin, &unused);
-    fmha_visible_interval(s, length, position + tokens - 1, &unused, &end);
-    if (begin >= end) continue;
-    const int32_t* pages = s.page_table + b * s.page_table_stride;
-    for (int64_t index = begin / s.page_size; index <= (end - 1) / s.page_size; ++index) {
-      if (pages[index] < 0 || pages[index] >= s.num_pages) {
+    const KeyInterval reach = keys_in_reach(p, s, b);
+    for (int64_t token = 0; token < fmha_query_length(p, b); ++token) {
+      const int64_t list = fmha_list_of(p, b, token);
+      const int64_t count = fmha_listed(s, list);
+      if (count < 0 || count > s.topk) {
         return invalid(
-            fmt::format("segments[{}].page_table[{}][{}]: got {}; allowed 0..{}; the page holds keys that "
-                        "sequence {} sees",
-                        i, b, index, pages[index], s.num_pages - 1, b));
+            fmt::format("segments[{}].topk_lens[{}]: got {}; allowed 0..{} (topk); pass the indices that the "
+                        "token's list holds",
+                        i, list, count, s.topk));
+      }
+      for (int64_t t = 0; t < count; ++t) {
+        const int32_t j = s.indices[list * s.indices_stride + t];
+        if (j < -1 || j >= length) {
+          return invalid(
+              fmt::format("segments[{}].indices[{}][{}]: got {}; allowed -1 (no key) to {}; sequence {} has no "
+                          "other keys",
+                          i, list, t, j, length - 1, b));
+        }
+        if (s.page_table != nullptr && j >= reach.begin && j < reach.end) {
+          TESSERA_RETURN_IF_ERROR(check_page(s, i, b, j / s.page_size));
+        }
       }
     }
   }
@@ -94,7 +138,11 @@ Status check_fmha_memory(const tessera_fmha_params& p) {
     const tessera_kv_segment& s = p.segments[i];
     TESSERA_RETURN_IF_ERROR(
         check_lengths(i, p.batch, s.seqlen_k, "seqlen_k", s.cu_seqlens_k, "cu_seqlens_k", s.seqlens_k, "seqlens_k"));
-    if (s.page_table != nullptr) TESSERA_RETURN_IF_ERROR(check_pages(p, i));
+    if (s.indices != nullptr) {
+      TESSERA_RETURN_IF_ERROR(check_indices(p, i));
+    } else if (s.page_table != nullptr) {
+      TESSERA_RETURN_IF_ERROR(check_pages(p, i));
+    }
   }
   TESSERA_RETURN_IF_ERROR(check_sinks(p.sinks, p.num_heads_q));
   for (int32_t h = 0; p.alibi_slopes != nullptr && h < p.num_heads_q; ++h) {

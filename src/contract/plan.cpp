@@ -91,6 +91,7 @@ std::vector<ContractConstant> contract_constants() {
       {"all", "largest_drop_log2", fmt::format("{}", kLargestDrop)},
       {"all", "log2_e", hex(kLog2E)},
       {"all", "ln_2", hex(kLn2)},
+      {"all", "fp8_rows", "e4m3 x scale, nearest even to fp32, then to bf16"},
       {"hopper-k16-f25", "score_step", "fdot, 16 products, 25 fraction bits, truncation"},
       {"hopper-k16-f25", "exp2", "ex2.approx.ftz table of sm_90"},
       {"hopper-k16-f25", "software_exp2_columns", "none"},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/numeric_types.h"
 #include "oracle/problem.h"
 
 namespace tessera {
@@ -50,7 +51,7 @@ class RowSolver {
       const int64_t row = key_offset(*term.segment, v, b_, term.j, kv_head_);
       sum += weight;
       for (size_t d = 0; d < o.size(); ++d) {
-        const double x = load_element(params_.dtype, v.data, row + static_cast<int64_t>(d) * v.stride_dim);
+        const double x = element(*term.segment, v, row, term.j, static_cast<int64_t>(d));
         o[d] += weight * x;
         magnitude[d] += weight * std::fabs(x);
       }
@@ -65,6 +66,15 @@ class RowSolver {
   }
 
  private:
+  // Of K or V. FP8 rows have the values of R11: what is measured is attention, not the format.
+  double element(const tessera_kv_segment& segment, const tessera_tensor& tensor, int64_t row, int64_t j,
+                 int64_t d) const {
+    if (segment.format != TESSERA_KV_DENSE) {
+      return bf16_to_f32(fp8_row_bits(segment, b_, j, d));
+    }
+    return load_element(params_.dtype, tensor.data, row + d * tensor.stride_dim);
+  }
+
   void collect(const tessera_kv_segment& segment) {
     const int64_t p = query_position(params_, segment, b_, i_);
     if (segment.indices != nullptr) {
@@ -91,7 +101,7 @@ class RowSolver {
     double dot = 0.0;
     for (int64_t d = 0; d < params_.head_dim_qk; ++d) {
       dot += static_cast<double>(load_element(params_.dtype, params_.q.data, q_row + d * params_.q.stride_dim)) *
-             static_cast<double>(load_element(params_.dtype, segment.k.data, k_row + d * segment.k.stride_dim));
+             element(segment, segment.k, k_row, j, d);
     }
     double x = dot * params_.softmax_scale;
     if (params_.softcap != 0.0F) {

@@ -69,16 +69,23 @@ struct Operands {
     }
   }
   void set(bool hopper, tessera_dtype dtype, int64_t at, const void* data, int64_t offset) {
-    const auto n = static_cast<size_t>(at);
     if (hopper) {
       const uint16_t bits = load_bits(data, offset);
-      const DecodedOperand x =
-          dtype == TESSERA_F16 ? decode_operand<F16Format>(bits) : decode_operand<Bf16Format>(bits);
-      significands[n] = x.significand;
-      exponents[n] = x.exponent;
+      put(at, dtype == TESSERA_F16 ? decode_operand<F16Format>(bits) : decode_operand<Bf16Format>(bits));
     } else {
-      widened[n] = load_element(dtype, data, offset);
+      widened[static_cast<size_t>(at)] = load_element(dtype, data, offset);
     }
+  }
+  void set_bf16(bool hopper, int64_t at, uint16_t bits) {
+    if (hopper) {
+      put(at, decode_operand<Bf16Format>(bits));
+    } else {
+      widened[static_cast<size_t>(at)] = bf16_to_f32(bits);
+    }
+  }
+  void put(int64_t at, DecodedOperand x) {
+    significands[static_cast<size_t>(at)] = x.significand;
+    exponents[static_cast<size_t>(at)] = x.exponent;
   }
   DecodedSpan decoded(int64_t at) const { return {significands.data() + at, exponents.data() + at}; }
 };
@@ -119,16 +126,25 @@ Keys pack_keys(const Problem& problem, const tessera_kv_segment& segment, int64_
     if (j < wanted.begin || j >= wanted.end) {
       continue;  // hygiene: rows out of every query token's reach are not even read
     }
-    const int64_t k_row = key_offset(segment, segment.k, b, j, kv_head);
-    const int64_t v_row = key_offset(segment, segment.v, b, j, kv_head);
+    const bool dense = segment.format == TESSERA_KV_DENSE;  // R11 else
+    const int64_t k_row = dense ? key_offset(segment, segment.k, b, j, kv_head) : 0;
+    const int64_t v_row = dense ? key_offset(segment, segment.v, b, j, kv_head) : 0;
     for (int64_t d = 0; d < params.head_dim_qk; ++d) {
-      keys.k.set(problem.hopper, params.dtype, slot * problem.q_width + d, segment.k.data,
-                 k_row + d * segment.k.stride_dim);
+      const int64_t at = slot * problem.q_width + d;
+      if (dense) {
+        keys.k.set(problem.hopper, params.dtype, at, segment.k.data, k_row + d * segment.k.stride_dim);
+      } else {
+        keys.k.set_bf16(problem.hopper, at, fp8_row_bits(segment, b, j, d));
+      }
     }
     for (int64_t d = 0; d < params.head_dim_v; ++d) {
       const int64_t at = problem.hopper ? (slot / kBlockKeys * params.head_dim_v + d) * kBlockKeys + slot % kBlockKeys
                                         : slot * params.head_dim_v + d;
-      keys.v.set(problem.hopper, params.dtype, at, segment.v.data, v_row + d * segment.v.stride_dim);
+      if (dense) {
+        keys.v.set(problem.hopper, params.dtype, at, segment.v.data, v_row + d * segment.v.stride_dim);
+      } else {
+        keys.v.set_bf16(problem.hopper, at, fp8_row_bits(segment, b, j, d));
+      }
     }
   }
   keys.index = std::move(index);

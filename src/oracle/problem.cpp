@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 
 #include "base/numeric_types.h"
+#include "contract/fp8_rows.h"
 #include "contract/plan.h"
 
 namespace tessera {
@@ -91,15 +93,33 @@ Status check_indices(const tessera_fmha_params& params, const tessera_kv_segment
   return {};
 }
 
+// R11: what a segment with FP8 rows has to be.
+Status check_format(const tessera_fmha_params& params, const tessera_kv_segment& segment, int s) {
+  if (segment.format == TESSERA_KV_DENSE) {
+    return {};
+  }
+  if (segment.format != TESSERA_KV_FP8_V32_656 && segment.format != TESSERA_KV_FP8_V4_584) {
+    return invalid("segments[{}].format: got {}; allowed the formats of tessera_kv_format", s,
+                   static_cast<int>(segment.format));
+  }
+  const bool v4 = segment.format == TESSERA_KV_FP8_V4_584;
+  const int32_t dims = v4 ? 512 : 576;
+  if (params.dtype != TESSERA_BF16 || params.head_dim_qk != dims || params.head_dim_v != 512 ||
+      params.num_heads_kv != 1) {
+    return invalid(
+        "segments[{}].format: got FP8 rows with dtype {}, head dims {}, {} and {} K/V heads; allowed bf16, "
+        "{}, 512 and one",
+        s, dtype_name(params.dtype), params.head_dim_qk, params.head_dim_v, params.num_heads_kv, dims);
+  }
+  if (v4 && segment.page_table == nullptr && segment.seqlen_k > 0) {
+    return invalid("segments[{}].page_table: got NULL; allowed a table, since the scales lie behind a page's rows", s);
+  }
+  return {};
+}
+
 Status check_segment(const tessera_fmha_params& params, int s) {
   const tessera_kv_segment& segment = params.segments[s];
-  if (segment.format != TESSERA_KV_DENSE) {
-    const char* name = segment.format == TESSERA_KV_FP8_V32_656  ? "TESSERA_KV_FP8_V32_656"
-                       : segment.format == TESSERA_KV_FP8_V4_584 ? "TESSERA_KV_FP8_V4_584"
-                                                                 : "an unknown format";
-    return {Code::kUnsupported,
-            fmt::format("segments[{}].format: got {}; allowed TESSERA_KV_DENSE; dequantise the rows first", s, name)};
-  }
+  TESSERA_RETURN_IF_ERROR(check_format(params, segment, s));
   if (segment.window_left < -1 || segment.window_right < -1 || segment.window_left > kLargestWindow ||
       segment.window_right > kLargestWindow || segment.compress_ratio < 0) {
     return invalid("segments[{}]: got window_left {}, window_right {}, compress_ratio {}; allowed -1 to 2^62 and >= 0",
@@ -113,7 +133,8 @@ Status check_segment(const tessera_fmha_params& params, int s) {
     any_key = any_key || key_length(segment, b) > 0;
     any_query = any_query || query_length(params, b) > 0;
   }
-  if (any_key && any_query && (segment.k.data == nullptr || segment.v.data == nullptr)) {
+  const bool no_values = segment.v.data == nullptr && segment.format == TESSERA_KV_DENSE;
+  if (any_key && any_query && (segment.k.data == nullptr || no_values)) {
     return invalid("segments[{}].k.data or v.data: got NULL; allowed a tensor, since there are keys", s);
   }
   if (segment.page_table != nullptr) {
@@ -320,6 +341,28 @@ int64_t key_offset(const tessera_kv_segment& segment, const tessera_tensor& tens
     token = j % segment.page_size;
   }
   return outer * tensor.stride_batch + token * tensor.stride_token + kv_head * tensor.stride_head;
+}
+
+uint16_t fp8_row_bits(const tessera_kv_segment& segment, int64_t b, int64_t j, int64_t dim) {
+  const auto* row = static_cast<const uint8_t*>(segment.k.data) + key_offset(segment, segment.k, b, j, 0);
+  if (segment.format == TESSERA_KV_FP8_V32_656) {  // 512 codes, 4 fp32 scales, 64 bf16
+    if (dim >= 512) {
+      uint16_t bits;
+      std::memcpy(&bits, row + 528 + 2 * (dim - 512), sizeof bits);
+      return bits;
+    }
+    float scale;
+    std::memcpy(&scale, row + 512 + 4 * (dim / 128), sizeof scale);
+    return fp8_to_bf16(row[dim], scale);
+  }
+  if (dim >= 448) {  // 448 codes, 64 bf16
+    uint16_t bits;
+    std::memcpy(&bits, row + 448 + 2 * (dim - 448), sizeof bits);
+    return bits;
+  }
+  const int64_t slot = j % segment.page_size;  // behind the rows of the page: 8 bytes for each of them
+  const uint8_t* scales = row + (segment.page_size - slot) * 576 + slot * 8;
+  return fp8_to_bf16(row[dim], ue8m0_to_f32(scales[dim / 64]));
 }
 
 int64_t row_offset(const tessera_tensor& tensor, int64_t b, int64_t token, int64_t head) {

@@ -9,9 +9,8 @@
 
 namespace tessera {
 
-// Everything that can be wrong with a problem, values of lengths, pages and indices included. kUnsupported for K/V
-// formats other than dense; kInvalidArgument, naming the field, for the rest. After kOk no function below reads out of
-// the described tensors.
+// Everything that can be wrong with a problem, values of lengths, pages and indices included; kInvalidArgument, naming
+// the field. After kOk no function below reads out of the described tensors.
 Status check_problem(const tessera_fmha_params& params);
 
 // The same for a merge.
@@ -42,6 +41,9 @@ bool mask_allows(const tessera_kv_segment& segment, int64_t b, int64_t head, int
 // Elements from tensor.data to dim 0 of key j of sequence b, in the page pool if the segment is paged.
 int64_t key_offset(const tessera_kv_segment& segment, const tessera_tensor& tensor, int64_t b, int64_t j,
                    int64_t kv_head);
+
+// R11: the bf16 bits of element `dim` of key j in a segment with FP8 rows; K and V are the same row.
+uint16_t fp8_row_bits(const tessera_kv_segment& segment, int64_t b, int64_t j, int64_t dim);
 
 int64_t row_offset(const tessera_tensor& tensor, int64_t b, int64_t token, int64_t head);
 int64_t scalar_offset(const tessera_row_scalars& scalars, int64_t b, int64_t token, int64_t head);

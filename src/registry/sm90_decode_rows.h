@@ -48,14 +48,15 @@ inline constexpr KernelRow kSm90Decode = {
     .operation = TESSERA_OP_FMHA,
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
-        "CUDA; f16, bf16; head dims 8..256 in steps of 8; few query tokens; causal, windows, custom bits; paged, used "
+        "CUDA; f16, bf16; head dims 8..512, of Q and K 576, in steps of 8; few query tokens; causal, windows, custom "
+        "bits; paged, used "
         "lengths, segments, gathered keys, sinks, softcap, ALiBi, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
-                .max_head_dim_qk = 256,
-                .max_head_dim_v = 256,
+                .max_head_dim_qk = 576,
+                .max_head_dim_v = 512,
                 .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
                             kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments | kFeatureSinks |
                             kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized | kFeatureWideOutput |

@@ -123,6 +123,14 @@ const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
   return layout_limit(rows(p.o), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
 }
 
+// A block has all keys of 64 rows: where there are fewer rows, or few such tiles, the decode kernels split the keys.
+bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
+  constexpr int64_t kRows = sm90::MqaLayout::kRows;
+  constexpr int64_t kFewTiles = 64;
+  const int64_t unit_rows = (has_gathered(p) ? 1 : p.seqlen_q) * p.num_heads_q;
+  return unit_rows < kRows || p.batch * p.seqlen_q * p.num_heads_q < kFewTiles * kRows;
+}
+
 size_t sm90_mqa_512_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {
   const Problem problem = problem_of(p, nullptr);
   return problem.bytes + sm90::mqa_512_scratch_bytes(problem.mqa, most_multiprocessors());

@@ -11,6 +11,7 @@ namespace tessera {
 size_t sm90_mqa_512_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);
 Status run_sm90_mqa_512(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
 const char* sm90_mqa_512_limit(const tessera_fmha_params& params);
+bool sm90_mqa_512_is_slow(const tessera_fmha_params& params);
 
 inline constexpr int32_t kSm90Mqa512HeadDims[] = {512};
 
@@ -34,6 +35,7 @@ inline constexpr KernelRow kSm90Mqa512 = {
     .fmha = {.workspace_bytes = sm90_mqa_512_workspace_bytes,
              .run = run_sm90_mqa_512,
              .limit = sm90_mqa_512_limit,
+             .slow = sm90_mqa_512_is_slow,
              .explain = sm90::explain_mqa_512},
     .merge = {nullptr},
 };

@@ -18,16 +18,17 @@ namespace {
 
 constexpr uint32_t kAllDtypes = 1u << TESSERA_F32 | 1u << TESSERA_F16 | 1u << TESSERA_BF16;
 
-// Everything but gathered keys, FP8 rows and strided head dims.
+// Everything but strided head dims.
 constexpr uint32_t kCpuFeatures = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
                                   kFeatureCompressed | kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments |
                                   kFeatureSinks | kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized |
-                                  kFeatureChunkRange | kFeatureWideOutput;
+                                  kFeatureChunkRange | kFeatureWideOutput | kFeatureGathered | kFeatureFp8Rows;
 
 constexpr FmhaSupport kCpuSupport = {kAllDtypes, kFmhaMaxHeadDim, kFmhaMaxHeadDim, kCpuFeatures};
 
 constexpr const char* kFmhaSummary =
-    "f32, f16, bf16; head dims 1..576; paged, varlen, masks, segments, sinks, softcap, ALiBi, split";
+    "f32, f16, bf16; head dims 1..576; paged, varlen, masks, segments, sinks, softcap, ALiBi, split, gathered "
+    "keys, FP8 rows";
 constexpr const char* kMergeSummary = "states of any cpu-fma32 kernel; head dims 1..576";
 
 template <const FmhaKernels& kKernels>
@@ -52,7 +53,10 @@ constexpr KernelRow cpu_fmha(const char* name, const char* requirement, bool (*a
           available,
           TESSERA_DEVICE_CPU,
           kCpuSupport,
-          {.workspace_bytes = fmha_workspace_bytes, .run = run_fmha<kKernels>, .explain = explain_cpu_fmha},
+          {.workspace_bytes = fmha_workspace_bytes,
+           .run = run_fmha<kKernels>,
+           .limit = fmha_limit,
+           .explain = explain_cpu_fmha},
           {nullptr}};
 }
 
@@ -79,10 +83,10 @@ bool always() {
 
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
+    kSm90Mqa512,
     kSm90Decode,
     kSm90Prefill,
     kSm90Ragged,
-    kSm90Mqa512,
     kSm90Prefill512,
     kSm80Fmha,
 #endif

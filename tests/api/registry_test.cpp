@@ -116,14 +116,14 @@ TEST(Registry, UnsupportedProblemsNameTheFieldAndTheNearestKernel) {
   const Refusal refusals[] = {
       {"head_dim_qk: got 577; allowed up to 576", [](tessera_fmha_params* p) { p->head_dim_qk = 577; }},
       {"head_dim_v: got 1024; allowed up to 576", [](tessera_fmha_params* p) { p->head_dim_v = 1024; }},
-      {"indices (gathered keys): got it set; allowed unset",
+      {"alibi_slopes: got them for gathered keys; allowed NULL",
        [](tessera_fmha_params* p) {
+         static const float slope = 0.5f;
+         p->alibi_slopes = &slope;
          p->segments[0].indices = &index;
          p->segments[0].topk = 1;
          p->segments[0].indices_stride = 1;
        }},
-      {"format (FP8 K/V rows): got it set",
-       [](tessera_fmha_params* p) { p->segments[0].format = TESSERA_KV_FP8_V32_656; }},
       {"stride_dim other than 1: got it set", [](tessera_fmha_params* p) { p->segments[0].k.stride_dim = 2; }},
       {"stride_dim other than 1: got it set", [](tessera_fmha_params* p) { p->q.stride_dim = 0; }},
   };

@@ -8,7 +8,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr int32_t kWidestHeadDim = 256;
+constexpr int32_t kWidestHeadDim = 576;
 
 }  // namespace
 

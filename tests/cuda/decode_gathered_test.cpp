@@ -52,7 +52,7 @@ class CudaDecodeGathered : public CudaTest, public testing::WithParamInterface<t
 };
 
 TEST_P(CudaDecodeGathered, ListsOfAnyLengthAndEveryHeadDim) {
-  for (const auto& [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}}) {
+  for (const auto& [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}, {512, 512}, {576, 512}}) {
     for (const int32_t topk : {1, 33, 300, 2500}) {
       FmhaSpec spec = gathered(1, {3000, 0, 129, 7000});
       spec.head_dim_qk = qk;

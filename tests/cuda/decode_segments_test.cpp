@@ -54,7 +54,15 @@ class CudaDecodeSegments : public CudaTest, public testing::WithParamInterface<t
 };
 
 TEST_P(CudaDecodeSegments, WindowAndCompressedKeysOfEveryHeadDim) {
-  for (const auto& [qk, v] : {std::pair{64, 64}, {128, 128}, {192, 128}, {256, 256}, {80, 80}, {40, 24}}) {
+  for (const auto& [qk, v] : {std::pair{64, 64},
+                              {128, 128},
+                              {192, 128},
+                              {256, 256},
+                              {512, 512},
+                              {576, 512},
+                              {80, 80},
+                              {40, 24},
+                              {320, 512}}) {
     for (const int32_t ratio : {4, 128}) {
       FmhaSpec spec = window_and_compressed(GetParam(), 1, {700, 3, 9000, 130, 2049}, ratio);
       spec.head_dim_qk = qk;

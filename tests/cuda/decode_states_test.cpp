@@ -145,6 +145,9 @@ TEST_P(CudaDecodeStates, B15_WindowOtherBranchAndSinkInTwoPassesOrOneCall) {
   FmhaSpec narrow = branches(2, {300, 5}, {2050, 64});
   narrow.head_dim_qk = narrow.head_dim_v = 64;
   expect_passes_equal_one_call(narrow);
+  FmhaSpec widest = branches(1, {300, 2049}, {4500, 64});
+  widest.head_dim_qk = widest.head_dim_v = 512;
+  expect_passes_equal_one_call(widest);
 }
 
 TEST_P(CudaDecodeStates, B15_APrefixAndASuffix) {

@@ -129,6 +129,33 @@ TEST(GuardPages, D10_MaskOfExactSize) {
   }
 }
 
+TEST(GuardPages, ListsOfGatheredKeys) {
+  for (const int64_t q : {1, 3}) {
+    FmhaSpec spec = exact_fit(TESSERA_F32, 16, q, 200);
+    spec.segments[0].causal = 0;
+    spec.segments[0].topk = 150;
+    spec.segments[0].absent_of = 3;
+    spec.segments[0].layout = KvLayout::kPaged;
+    spec.segments[0].page_size = 1;
+    expect_no_stray_access(spec);
+  }
+}
+
+// 72 rows and their scales fill a page of the V4 format to its last byte but one.
+TEST(GuardPages, Fp8RowsAndTheirScales) {
+  for (const tessera_kv_format format : {TESSERA_KV_FP8_V32_656, TESSERA_KV_FP8_V4_584}) {
+    for (const int64_t q : {1, 11}) {
+      FmhaSpec spec = exact_fit(TESSERA_BF16, 512, q, 144);
+      spec.head_dim_qk = format == TESSERA_KV_FP8_V4_584 ? 512 : 576;
+      spec.heads_kv = 1;
+      spec.segments[0].format = format;
+      spec.segments[0].layout = format == TESSERA_KV_FP8_V4_584 ? KvLayout::kPaged : KvLayout::kBatched;
+      spec.segments[0].page_size = 72;
+      expect_no_stray_access(spec);
+    }
+  }
+}
+
 TEST(GuardPages, SinksSlopesPositionsAndLengths) {
   FmhaSpec spec = exact_fit(TESSERA_F32, 16, 3, 20);
   spec.q_lengths = {3, 2};

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <random>
 
+#include "fmha/fp8_rows.h"
+
 namespace tessera::test {
 namespace {
 
@@ -126,6 +128,9 @@ std::string to_text(const FmhaSpec& s) {
                     static_cast<int>(g.layout), g.page_size, g.causal, g.window_left, g.window_right, g.compress_ratio,
                     g.q_positions.size(), g.mask, g.mask_keys, g.mask_per_head);
     for (const int64_t n : g.lengths) text += fmt::format(" {}", n);
+    if (g.format != TESSERA_KV_DENSE)
+      text += fmt::format(" format {}{}", static_cast<int>(g.format), g.decoded ? "d" : "");
+    if (g.topk > 0) text += fmt::format(" topk {} absent {} duplicates {}", g.topk, g.absent_of, g.list_duplicates);
   }
   return text;
 }
@@ -156,13 +161,23 @@ float FmhaProblem::q_value(int64_t sequence, int64_t token, int64_t head, int64_
   return representable(spec_.dtype, spec_.q_amplitude * normal_of(h));
 }
 
+uint64_t FmhaProblem::row_hash(int64_t segment, int64_t sequence, int64_t key) const {
+  const uint64_t content = static_cast<uint64_t>(key) + spec_.segments[static_cast<size_t>(segment)].first_key;
+  return hash(spec_.seed, 200 + segment, id(sequence), content);
+}
+
 float FmhaProblem::k_value(int64_t segment, int64_t sequence, int64_t key, int64_t head, int64_t dim) const {
+  const tessera_kv_format format = spec_.segments[static_cast<size_t>(segment)].format;
+  if (format != TESSERA_KV_DENSE && dim < fp8_coded_dims(format)) {
+    return fp8_value(format, row_hash(segment, sequence, key), dim);
+  }
   const uint64_t content = static_cast<uint64_t>(key) + spec_.segments[static_cast<size_t>(segment)].first_key;
   return representable(spec_.dtype, normal_of(hash(spec_.seed, 2 + 2 * segment, id(sequence), content, head, dim)));
 }
 
 float FmhaProblem::v_value(int64_t segment, int64_t sequence, int64_t key, int64_t head, int64_t dim) const {
-  if (spec_.segments[static_cast<size_t>(segment)].v_is_k) return k_value(segment, sequence, key, head, dim);
+  const SegmentSpec& s = spec_.segments[static_cast<size_t>(segment)];
+  if (s.v_is_k || s.format != TESSERA_KV_DENSE) return k_value(segment, sequence, key, head, dim);
   const uint64_t content = static_cast<uint64_t>(key) + spec_.segments[static_cast<size_t>(segment)].first_key;
   return representable(spec_.dtype, normal_of(hash(spec_.seed, 3 + 2 * segment, id(sequence), content, head, dim)));
 }
@@ -181,6 +196,7 @@ bool FmhaProblem::visible(int64_t segment, int64_t sequence, int64_t token, int6
   const int64_t length = s.lengths[b];
   const int64_t p = (s.q_positions.empty() ? length - spec_.q_lengths[b] : s.q_positions[b]) + token;
   if (key >= length) return false;
+  if (s.topk > 0 && !listed(segment, sequence, token, key)) return false;
   if (s.compress_ratio > 0) {
     if (p + 1 < 0 || key >= (p + 1) / s.compress_ratio) return false;
   } else {
@@ -191,6 +207,20 @@ bool FmhaProblem::visible(int64_t segment, int64_t sequence, int64_t token, int6
   if (!s.mask) return true;
   const int64_t first = s.mask_keys < 0 ? 0 : std::max<int64_t>(0, length - s.mask_keys);
   return key < first || mask_bit(segment, sequence, token, head, key - first);
+}
+
+int64_t FmhaProblem::list_row(int64_t sequence, int64_t token) const {
+  return spec_.packed_q ? q_row(sequence, token) : sequence * spec_.q_bound + token;
+}
+
+bool FmhaProblem::listed(int64_t segment, int64_t sequence, int64_t token, int64_t key) const {
+  const Segment& from = segments_[static_cast<size_t>(segment)];
+  const int64_t row = list_row(sequence, token);
+  const int64_t topk = spec_.segments[static_cast<size_t>(segment)].topk;
+  const int64_t count = from.list_lengths.empty() ? topk : from.list_lengths[static_cast<size_t>(row)];
+  const auto first = from.indices.begin() + static_cast<std::ptrdiff_t>(row * from.c.indices_stride);
+  return std::find(first, first + static_cast<std::ptrdiff_t>(count), key) !=
+         first + static_cast<std::ptrdiff_t>(count);
 }
 
 bool FmhaProblem::seen(int64_t segment, int64_t sequence, int64_t key) const {
@@ -277,12 +307,20 @@ void FmhaProblem::place_segment(int64_t index) {
     out.c.page_table_stride = row_pages;
     out.c.num_pages = slots;
   }
+  const bool fp8 = s.format != TESSERA_KV_DENSE;
   const int64_t k_dim = spec_.head_dim_qk;
-  const int64_t v_dim = s.v_is_k ? k_dim : spec_.head_dim_v;
-  out.c.k = strides(s.head_major, tokens, spec_.heads_kv, k_dim, s.row_padding);
-  out.c.v = strides(s.head_major, tokens, spec_.heads_kv, v_dim, s.row_padding);
-  out.k = poison(spec_.dtype, slots * out.c.k.stride_batch);
-  if (!s.v_is_k) out.v = poison(spec_.dtype, slots * out.c.v.stride_batch);
+  const bool values = !s.v_is_k && !fp8;  // V has an array of its own
+  if (fp8 && !s.decoded) {
+    out.c.format = s.format;
+    out.c.k = out.c.v = fp8_strides(s.format, tokens, s.row_padding);
+    out.k.assign(static_cast<size_t>(slots * out.c.k.stride_batch), 0xff);  // NaN as e4m3, scale and bf16
+  } else {
+    out.c.k = strides(s.head_major, tokens, spec_.heads_kv, k_dim, s.row_padding);
+    out.c.v = values ? strides(s.head_major, tokens, spec_.heads_kv, spec_.head_dim_v, s.row_padding) : out.c.k;
+    out.k = poison(spec_.dtype, slots * out.c.k.stride_batch);
+    if (values) out.v = poison(spec_.dtype, slots * out.c.v.stride_batch);
+  }
+  if (s.topk > 0) place_lists(index);
 
   for (int64_t b = 0; b < batch(); ++b) {
     for (int64_t j = 0; j < s.lengths[static_cast<size_t>(b)]; ++j) {
@@ -296,14 +334,7 @@ void FmhaProblem::place_segment(int64_t index) {
         token = j % s.page_size;
       }
       if (s.poison_masked && !seen(index, b, j)) continue;
-      for (int64_t h = 0; h < spec_.heads_kv; ++h) {
-        const int64_t k_at = slot * out.c.k.stride_batch + token * out.c.k.stride_token + h * out.c.k.stride_head;
-        const int64_t v_at = slot * out.c.v.stride_batch + token * out.c.v.stride_token + h * out.c.v.stride_head;
-        for (int64_t d = 0; d < k_dim; ++d) put(spec_.dtype, &out.k, k_at + d, k_value(index, b, j, h, d));
-        for (int64_t d = 0; d < v_dim && !s.v_is_k; ++d) {
-          put(spec_.dtype, &out.v, v_at + d, v_value(index, b, j, h, d));
-        }
-      }
+      place_row(index, b, j, slot, token, tokens);
     }
     if (s.layout == KvLayout::kPaged && s.unlisted_pages) {
       for (int64_t page = 0; page < row_pages; ++page) {
@@ -321,6 +352,72 @@ void FmhaProblem::place_segment(int64_t index) {
   out.c.compress_ratio = s.compress_ratio;
   out.positions = s.q_positions;
   if (s.mask) place_mask(index);
+}
+
+// Key `key` of the sequence goes to `token` of batch or page `slot`, which has `tokens` of them.
+void FmhaProblem::place_row(int64_t index, int64_t sequence, int64_t key, int64_t slot, int64_t token, int64_t tokens) {
+  const SegmentSpec& s = spec_.segments[static_cast<size_t>(index)];
+  Segment& out = segments_[static_cast<size_t>(index)];
+  if (out.c.format != TESSERA_KV_DENSE) {
+    std::vector<uint8_t> rest(64 * 2);
+    for (int64_t d = 0; d < 64; ++d) {
+      put(TESSERA_BF16, &rest, d, k_value(index, sequence, key, 0, fp8_coded_dims(s.format) + d));
+    }
+    uint16_t halves[64];
+    std::memcpy(halves, rest.data(), sizeof halves);
+    put_fp8_row(s.format, out.k.data() + slot * out.c.k.stride_batch, tokens, out.c.k, token,
+                row_hash(index, sequence, key), halves);
+    return;
+  }
+  for (int64_t h = 0; h < spec_.heads_kv; ++h) {
+    const int64_t k_at = slot * out.c.k.stride_batch + token * out.c.k.stride_token + h * out.c.k.stride_head;
+    const int64_t v_at = slot * out.c.v.stride_batch + token * out.c.v.stride_token + h * out.c.v.stride_head;
+    for (int64_t d = 0; d < spec_.head_dim_qk; ++d) {
+      put(spec_.dtype, &out.k, k_at + d, k_value(index, sequence, key, h, d));
+    }
+    for (int64_t d = 0; d < spec_.head_dim_v && !out.v.empty(); ++d) {
+      put(spec_.dtype, &out.v, v_at + d, v_value(index, sequence, key, h, d));
+    }
+  }
+}
+
+void FmhaProblem::place_lists(int64_t index) {
+  const SegmentSpec& s = spec_.segments[static_cast<size_t>(index)];
+  Segment& out = segments_[static_cast<size_t>(index)];
+  int64_t rows = 0;
+  for (int64_t b = 0; b < batch(); ++b) {
+    rows = std::max(rows, list_row(b, spec_.q_lengths[static_cast<size_t>(b)] - 1) + 1);
+  }
+  out.c.topk = s.topk;
+  out.c.indices_stride = s.topk + 3;
+  out.indices.assign(static_cast<size_t>(rows * out.c.indices_stride), 0x7fffffff);  // no index
+  if (s.list_lengths) out.list_lengths.assign(static_cast<size_t>(rows), -5);
+  for (int64_t b = 0; b < batch(); ++b) {
+    const int64_t length = s.lengths[static_cast<size_t>(b)];
+    for (int64_t i = 0; i < spec_.q_lengths[static_cast<size_t>(b)]; ++i) {
+      const int64_t row = list_row(b, i);
+      const uint64_t h = hash(spec_.seed, 300 + index, id(b), content_token(b, i));
+      std::vector<int32_t> list;
+      for (int32_t t = 0; t < s.topk; ++t) {
+        const uint64_t entry = hash(h, t);
+        const bool absent = length == 0 || (s.absent_of > 0 && entry % static_cast<uint64_t>(s.absent_of) == 0);
+        int32_t key = absent ? -1 : static_cast<int32_t>((entry >> 8) % static_cast<uint64_t>(length));
+        if (!s.list_duplicates && std::find(list.begin(), list.end(), key) != list.end()) key = -1;
+        list.push_back(key);
+      }
+      std::mt19937_64 random(s.list_seed + h);
+      if (s.list_lengths) {
+        const auto count = static_cast<std::ptrdiff_t>(h % static_cast<uint64_t>(s.topk + 1));
+        out.list_lengths[static_cast<size_t>(row)] = static_cast<int32_t>(count);
+        std::shuffle(list.begin(), list.begin() + count, random);
+        std::fill(list.begin() + count, list.end(), 0x7fffffff);
+      } else {
+        std::shuffle(list.begin(), list.end(), random);
+      }
+      std::copy(list.begin(), list.end(),
+                out.indices.begin() + static_cast<std::ptrdiff_t>(row * out.c.indices_stride));
+    }
+  }
 }
 
 void FmhaProblem::place_mask(int64_t index) {
@@ -375,7 +472,9 @@ tessera_fmha_params FmhaProblem::params(FmhaOutputs* out) const {
     tessera_kv_segment& s = p.segments[i];
     s = from.c;
     s.k.data = const_cast<uint8_t*>(from.k.data());
-    s.v.data = const_cast<uint8_t*>(spec_.segments[i].v_is_k ? from.k.data() : from.v.data());
+    s.v.data = const_cast<uint8_t*>(from.v.empty() ? from.k.data() : from.v.data());
+    s.indices = from.indices.empty() ? nullptr : from.indices.data();
+    s.topk_lens = from.list_lengths.empty() ? nullptr : from.list_lengths.data();
     s.seqlens_k = from.lengths.empty() ? nullptr : from.lengths.data();
     s.cu_seqlens_k = from.first_tokens.empty() ? nullptr : from.first_tokens.data();
     s.page_table = spec_.segments[i].layout == KvLayout::kPaged ? from.pages.data() : nullptr;
@@ -419,7 +518,9 @@ tessera_fmha_params FmhaProblem::params(FmhaOutputs* out, const Place& place) co
     const Segment& from = segments_[i];
     tessera_kv_segment& s = p.segments[i];
     s.k.data = place(from.k.data(), from.k.size());
-    s.v.data = spec_.segments[i].v_is_k ? s.k.data : place(from.v.data(), from.v.size());
+    s.v.data = from.v.empty() ? s.k.data : place(from.v.data(), from.v.size());
+    move(s.indices, from.indices.size() * 4);
+    move(s.topk_lens, from.list_lengths.size() * 4);
     move(s.seqlens_k, sequences * 4);
     move(s.cu_seqlens_k, (sequences + 1) * 4);
     move(s.page_table, from.pages.size() * 4);

@@ -36,6 +36,16 @@ struct SegmentSpec {
   int mask_visible_of_8 = 5;   // density of set bits
   bool poison_masked = false;  // keys hidden from every row by R2 (custom bits included) are poison too
   uint64_t first_key = 0;      // logical key 0 has the content of key `first_key`
+  // FP8 rows (bf16, head dims of the format, one K/V head); V is K. `decoded`: dense rows with the same values.
+  tessera_kv_format format = TESSERA_KV_DENSE;
+  bool decoded = false;
+  // > 0: gathered; a list of that many entries for every query token, in an order that `list_seed` moves. About one
+  // entry in `absent_of` is -1 (0: none). `list_lengths`: topk_lens cuts the lists, entries behind are no indices.
+  int32_t topk = 0;
+  uint64_t list_seed = 1;
+  int absent_of = 0;
+  bool list_lengths = false;
+  bool list_duplicates = false;  // a key may be listed twice
 };
 
 struct FmhaSpec {
@@ -115,6 +125,7 @@ class FmhaProblem {
     std::vector<uint8_t> k, v;
     std::vector<int32_t> lengths, first_tokens, pages, positions;
     std::vector<uint8_t> mask;
+    std::vector<int32_t> indices, list_lengths;
   };
 
   int64_t batch() const { return static_cast<int64_t>(spec_.q_lengths.size()); }
@@ -122,6 +133,11 @@ class FmhaProblem {
   int64_t content_token(int64_t sequence, int64_t token) const;
   bool mask_bit(int64_t segment, int64_t sequence, int64_t token, int64_t head, int64_t covered) const;
   bool seen(int64_t segment, int64_t sequence, int64_t key) const;
+  bool listed(int64_t segment, int64_t sequence, int64_t token, int64_t key) const;
+  uint64_t row_hash(int64_t segment, int64_t sequence, int64_t key) const;
+  int64_t list_row(int64_t sequence, int64_t token) const;
+  void place_row(int64_t index, int64_t sequence, int64_t key, int64_t slot, int64_t token, int64_t tokens);
+  void place_lists(int64_t index);
   int64_t q_row(int64_t sequence, int64_t token) const;
   void place_queries();
   void place_segment(int64_t index);

@@ -56,10 +56,16 @@ std::vector<Case> cases() {
       {"compress", invalid, "compress_ratio", [](Attention& a) { a.params.segments[0].compress_ratio = -1; }},
       {"null_k", invalid, "segments[0].k.data", [](Attention& a) { a.params.segments[0].k.data = nullptr; }},
       {"null_q", invalid, "q.data", [](Attention& a) { a.params.q.data = nullptr; }},
-      {"fp8_v32", Code::kUnsupported, "TESSERA_KV_FP8_V32_656",
+      {"fp8_dims", invalid, "segments[0].format: got FP8 rows with dtype bf16, head dims 16, 16 and 2 K/V heads",
        [](Attention& a) { a.params.segments[0].format = TESSERA_KV_FP8_V32_656; }},
-      {"fp8_v4", Code::kUnsupported, "TESSERA_KV_FP8_V4_584",
-       [](Attention& a) { a.params.segments[0].format = TESSERA_KV_FP8_V4_584; }},
+      {"fp8_page_table", invalid, "segments[0].page_table: got NULL",
+       [](Attention& a) {
+         a.params.segments[0].format = TESSERA_KV_FP8_V4_584;
+         a.params.head_dim_qk = a.params.head_dim_v = 512;
+         a.params.num_heads_kv = 1;
+       }},
+      {"format", invalid, "segments[0].format: got 3",
+       [](Attention& a) { a.params.segments[0].format = static_cast<tessera_kv_format>(3); }},
       {"page_size", invalid, "page_size",
        [](Attention& a) {
          a.params.segments[0].page_table = kBadPages.data();

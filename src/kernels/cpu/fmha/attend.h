@@ -195,7 +195,7 @@ inline void run_granule(Block* b, const tessera_kv_segment& segment, int64_t gra
   const bool all_visible = find_visible(b, segment, granule_key, begin, end, any);
   const bool direct = b->schedule->block_rows <= kFmhaDirectRows;
   enter_granule<E>(b, segment, granule_key, static_cast<int>(keys.begin - granule_key),
-                   static_cast<int>(keys.end - granule_key), direct);
+                   static_cast<int>(keys.end - granule_key), any, direct);
   for (int k = begin; k < end; ++k) {
     if (any[k] == 0) continue;
     direct ? compute_direct_scores<V, E>(*b, k, any[k]) : compute_packed_scores<V, E>(*b, all_visible, k, any[k]);

@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "contract/fp8_rows.h"
 #include "kernels/cpu/fmha/elements.h"
 #include "kernels/cpu/fmha/schedule.h"
 
@@ -36,6 +37,8 @@ struct Block {
   uint16_t* visible;
   uint16_t* nonzero;
   FmhaRow* row;
+  int32_t* ranked;
+  uint16_t* decoded;
   float* row_sums;
   float* rescale;
   FmhaState chunk, superchunk, segment, total;
@@ -71,6 +74,8 @@ inline void set_scratch(const FmhaSchedule& s, char* scratch, Block* b) {
   b->visible = reinterpret_cast<uint16_t*>(scratch + at.visible);
   b->nonzero = reinterpret_cast<uint16_t*>(scratch + at.nonzero);
   b->row = reinterpret_cast<FmhaRow*>(scratch + at.row_info);
+  b->ranked = reinterpret_cast<int32_t*>(scratch + at.ranked);
+  b->decoded = reinterpret_cast<uint16_t*>(scratch + at.decoded);
   b->row_sums = reinterpret_cast<float*>(scratch + at.row_sums);
   b->rescale = reinterpret_cast<float*>(scratch + at.rescale);
   b->chunk = state_at(s, scratch + at.states[0]);
@@ -87,8 +92,15 @@ inline bool find_block(const FmhaSchedule& s, int64_t index, Block* b) {
   const int64_t row_block = s.row_blocks - 1 - index / pairs;
   b->batch = index % pairs / p.num_heads_kv;
   b->kv_head = index % p.num_heads_kv;
-  b->first_row = row_block * s.block_rows;
-  const int64_t rows = fmha_query_length(p, b->batch) * s.group - b->first_row;
+  int64_t rows = fmha_query_length(p, b->batch) * s.group;
+  if (s.token_blocks == 0) {
+    b->first_row = row_block * s.block_rows;
+  } else {  // rows of one token only
+    const int64_t token = row_block / s.token_blocks;
+    b->first_row = token * s.group + row_block % s.token_blocks * s.block_rows;
+    rows = rows > token * s.group ? (token + 1) * s.group : 0;
+  }
+  rows -= b->first_row;
   if (rows <= 0) return false;
   b->rows = static_cast<int>(rows < s.block_rows ? rows : s.block_rows);
   for (int r = 0; r < b->rows; ++r) {
@@ -124,12 +136,40 @@ struct KeyRange {
   int64_t end;
 };
 
+// R10: the listed keys of the block's token that R2 lets it see go to `ranked`, in ascending order; their ranks are the
+// keys that all rows see.
+inline KeyRange enter_gathered(Block* b, const tessera_kv_segment& segment) {
+  const int64_t token = b->row[0].token;
+  const int64_t position = fmha_first_position(*b->params, segment, b->batch) + token;
+  int64_t begin = 0;
+  int64_t end = 0;
+  fmha_visible_interval(segment, fmha_key_length(segment, b->batch), position, &begin, &end);
+  const int64_t list = fmha_list_of(*b->params, b->batch, token);
+  const int32_t* indices = segment.indices + list * segment.indices_stride;
+  int64_t count = 0;
+  for (int64_t t = 0; t < fmha_listed(segment, list); ++t) {
+    const int32_t j = indices[t];
+    b->ranked[count] = j;
+    count += static_cast<int64_t>(j >= begin && j < end);
+  }
+  fmha_sort_keys(b->ranked, count);
+  for (int r = 0; r < b->rows; ++r) {
+    b->row[r].position = position;
+    b->row[r].begin = 0;
+    b->row[r].end = count;
+  }
+  b->common_begin = 0;
+  b->common_end = b->keys_end = count;
+  return {0, count};
+}
+
 // Positions and visible intervals of all rows in a segment; returns the keys that some row may see.
 inline KeyRange enter_segment(Block* b, const tessera_kv_segment& segment) {
+  b->next_count = 0;
+  if (segment.indices != nullptr) return enter_gathered(b, segment);
   const int64_t length = fmha_key_length(segment, b->batch);
   const int64_t first_position = fmha_first_position(*b->params, segment, b->batch);
   KeyRange range{INT64_MAX, 0};
-  b->next_count = 0;
   b->common_begin = 0;
   b->common_end = INT64_MAX;
   for (int r = 0; r < b->rows; ++r) {
@@ -199,6 +239,53 @@ inline bool find_visible(Block* b, const tessera_kv_segment& segment, int64_t gr
   return all == 0xffffu;
 }
 
+// Where the row of key j is: batch or page, and token or slot in it.
+struct KeyPlace {
+  int64_t outer;
+  int64_t token;
+};
+
+inline KeyPlace place_of(const Block& b, const tessera_kv_segment& segment, int64_t j) {
+  if (segment.page_table == nullptr) {
+    return {b.batch, j + (segment.cu_seqlens_k != nullptr ? segment.cu_seqlens_k[b.batch] : 0)};
+  }
+  return {segment.page_table[b.batch * segment.page_table_stride + j / segment.page_size], j % segment.page_size};
+}
+
+// R11: bf16 values of the rows of keys [begin, end), counted from granule_key, that are in `present`, as K and V rows.
+inline void decode_rows(const Block& b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end,
+                        const uint32_t* present) {
+  const Fp8Format format = fp8_format(segment.format);
+  const auto* const data = static_cast<const uint8_t*>(segment.k.data);
+  for (int t = begin; t < end; ++t) {
+    uint16_t* const row = b.decoded + static_cast<int64_t>(t) * kFp8MaxHeadDim;
+    b.rows_at.k[t] = b.rows_at.v[t] = row;
+    if ((present[t / 16] >> (t % 16) & 1u) == 0) continue;
+    const int64_t j = segment.indices != nullptr ? b.ranked[granule_key + t] : granule_key + t;
+    const KeyPlace place = place_of(b, segment, j);
+    const uint8_t* const page = data + place.outer * segment.k.stride_batch;
+    const uint8_t* const codes = page + place.token * segment.k.stride_token;
+    const uint8_t* scales = codes + format.coded_dims;
+    const uint8_t* values = scales + format.head_dim_v / format.tile_dims * 4;
+    if (format.footer_bytes > 0) {
+      values = scales;
+      scales = page + segment.page_size * format.row_bytes + place.token * format.footer_bytes;
+    }
+    for (int tile = 0; tile * format.tile_dims < format.coded_dims; ++tile) {
+      float scale = 0.0f;
+      if (format.footer_bytes > 0) {
+        scale = ue8m0_to_f32(scales[tile]);
+      } else {
+        __builtin_memcpy(&scale, scales + tile * 4, 4);
+      }
+      const int first = tile * format.tile_dims;
+      for (int d = first; d < first + format.tile_dims; ++d) row[d] = fp8_to_bf16(codes[d], scale);
+    }
+    __builtin_memcpy(row + format.coded_dims, values,
+                     static_cast<size_t>(format.head_dim_qk - format.coded_dims) * sizeof(uint16_t));
+  }
+}
+
 // Addresses of the rows of keys [begin, end), counted from granule_key.
 template <class E>
 inline void find_rows(const Block& b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end,
@@ -207,6 +294,14 @@ inline void find_rows(const Block& b, const tessera_kv_segment& segment, int64_t
   const tessera_tensor& v = segment.v;
   int64_t k_base = b.kv_head * k.stride_head;
   int64_t v_base = b.kv_head * v.stride_head;
+  if (segment.indices != nullptr) {
+    for (int t = begin; t < end; ++t) {
+      const KeyPlace place = place_of(b, segment, b.ranked[granule_key + t]);
+      rows.k[t] = element_at<E>(k, k_base + place.outer * k.stride_batch + place.token * k.stride_token);
+      rows.v[t] = element_at<E>(v, v_base + place.outer * v.stride_batch + place.token * v.stride_token);
+    }
+    return;
+  }
   if (segment.page_table == nullptr) {
     const int64_t first = segment.cu_seqlens_k != nullptr ? segment.cu_seqlens_k[b.batch] : 0;
     k_base += b.batch * k.stride_batch + first * k.stride_token;
@@ -230,9 +325,11 @@ inline void find_rows(const Block& b, const tessera_kv_segment& segment, int64_t
 }
 
 // Rows of this granule's keys and, for prefetching, of the next granule's. Granules of a segment follow each other.
+// `present` has the keys that some row sees.
 template <class E>
 inline void enter_granule(Block* b, const tessera_kv_segment& segment, int64_t granule_key, int begin, int end,
-                          bool prefetch) {
+                          const uint32_t* present, bool prefetch) {
+  if (segment.format != TESSERA_KV_DENSE) return decode_rows(*b, segment, granule_key, begin, end, present);
   if (b->next_count > 0) {
     const RowPointers old = b->rows_at;
     b->rows_at = b->next_rows;

@@ -29,6 +29,9 @@ extern const FmhaKernels kFmhaAvx512;
 
 inline constexpr int32_t kFmhaMaxHeadDim = 576;
 
+// What the kernels do not take, as FmhaEntry::limit of the registry says it, or NULL.
+const char* fmha_limit(const tessera_fmha_params& params);
+
 // Workspace of a call with this many threads; a function of shapes and of which pointers are NULL. SIZE_MAX when the
 // size does not fit size_t.
 size_t fmha_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "contract/fp8_rows.h"
 #include "contract/plan.h"
 #include "kernels/cpu/fmha/fmha.h"
 #include "kernels/cpu/fp_environment.h"
@@ -45,6 +46,10 @@ int32_t choose_block_rows(const tessera_fmha_params& p, int64_t rows, int64_t pa
   return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, kBlockRows[choice]));
 }
 
+bool has_gathered_keys(const tessera_fmha_params& p) {
+  return std::any_of(p.segments, p.segments + p.num_segments, [](const auto& s) { return s.indices != nullptr; });
+}
+
 FmhaScratch lay_out_scratch(const FmhaSchedule& s) {
   const size_t rows = static_cast<size_t>(s.block_rows);
   const size_t granule = static_cast<size_t>(s.granule);
@@ -60,6 +65,15 @@ FmhaScratch lay_out_scratch(const FmhaSchedule& s) {
   at.visible = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.nonzero = take(&at.bytes, rows * blocks * sizeof(uint16_t));
   at.row_info = take(&at.bytes, rows * sizeof(FmhaRow));
+  int32_t longest_list = 0;
+  bool fp8 = false;
+  for (int32_t i = 0; i < s.params->num_segments; ++i) {
+    const tessera_kv_segment& segment = s.params->segments[i];
+    if (segment.indices != nullptr) longest_list = std::max(longest_list, segment.topk);
+    fp8 = fp8 || segment.format != TESSERA_KV_DENSE;
+  }
+  at.ranked = take(&at.bytes, static_cast<size_t>(longest_list) * sizeof(int32_t));
+  at.decoded = take(&at.bytes, fp8 ? granule * kFp8MaxHeadDim * sizeof(uint16_t) : 0);
   at.row_sums = take(&at.bytes, rows * 8 * sizeof(float));
   at.rescale = take(&at.bytes, rows * sizeof(float));
   for (size_t& state : at.states) state = take(&at.bytes, s.state_bytes);
@@ -74,7 +88,8 @@ void plan_split(FmhaSchedule* s, int32_t num_threads) {
   int64_t superchunks_total = 0;
   int64_t chunks_total = 0;
   for (int32_t i = 0; i < p.num_segments; ++i) {
-    const int64_t last = std::min(s->chunk_end, ceil_div(p.segments[i].seqlen_k, s->chunk));
+    const int64_t keys = p.segments[i].indices != nullptr ? p.segments[i].topk : p.segments[i].seqlen_k;
+    const int64_t last = std::min(s->chunk_end, ceil_div(keys, s->chunk));
     chunks[i] = std::max<int64_t>(last - s->chunk_begin, 0);
     chunks_total += chunks[i];
     superchunks_total += ceil_div(chunks[i], s->superchunk_chunks);
@@ -139,10 +154,16 @@ FmhaSchedule make_fmha_schedule(const tessera_fmha_params& params, int32_t num_t
   s.group = params.num_heads_q / params.num_heads_kv;
   s.dim_qk_padded = (params.head_dim_qk + 15) / 16 * 16;
   s.dim_v_padded = (params.head_dim_v + 15) / 16 * 16;
-  const int64_t rows = saturating_mul(params.seqlen_q, s.group);
+  const bool gathered = has_gathered_keys(params);
+  const int64_t rows = gathered ? s.group : saturating_mul(params.seqlen_q, s.group);
   const int64_t pairs = saturating_mul(params.batch, params.num_heads_kv);
-  s.block_rows = choose_block_rows(params, rows, pairs, num_threads);
+  s.block_rows =
+      choose_block_rows(params, rows, gathered ? saturating_mul(pairs, params.seqlen_q) : pairs, num_threads);
   s.row_blocks = ceil_div(rows, s.block_rows);
+  if (gathered) {
+    s.token_blocks = static_cast<int32_t>(s.row_blocks);
+    s.row_blocks = saturating_mul(s.row_blocks, params.seqlen_q);
+  }
   s.blocks = saturating_mul(pairs, s.row_blocks);
   s.state_bytes = static_cast<size_t>(s.block_rows) * (2 + static_cast<size_t>(s.dim_v_padded)) * sizeof(float);
   s.state_bytes = (s.state_bytes + kLine - 1) / kLine * kLine;
@@ -153,6 +174,19 @@ FmhaSchedule make_fmha_schedule(const tessera_fmha_params& params, int32_t num_t
   s.workspace = static_cast<char*>(workspace);
   s.states_offset = s.scratch.bytes * static_cast<size_t>(num_threads);
   return s;
+}
+
+const char* fmha_limit(const tessera_fmha_params& p) {
+  for (int32_t i = 0; i < p.num_segments; ++i) {
+    if (p.segments[i].indices == nullptr) continue;
+    if (p.alibi_slopes != nullptr) return "alibi_slopes: got them for gathered keys; allowed NULL";
+    if (p.segments[i].mask.data != nullptr) return "mask: got one for gathered keys; allowed NULL";
+  }
+  return nullptr;
+}
+
+void fmha_sort_keys(int32_t* keys, int64_t count) {
+  std::sort(keys, keys + count);
 }
 
 size_t fmha_schedule_bytes(const FmhaSchedule& s, int32_t num_threads) {

@@ -32,6 +32,8 @@ struct FmhaScratch {
   size_t visible;       // (rows, granule / 16) words: bit t of word b is key 16 b + t
   size_t nonzero;       // likewise: P != 0
   size_t row_info;      // (rows) FmhaRow
+  size_t ranked;        // (topk) int32: gathered keys of a query token in ascending order (R10)
+  size_t decoded;       // (granule, kFp8MaxHeadDim) bf16: FP8 rows of the granule at hand (R11)
   size_t row_sums;      // (rows, 8) fp32: l_j of R7
   size_t rescale;       // (rows) fp32: a of R3
   size_t states[4];     // chunk, superchunk, segment, total (see FmhaSchedule::state_bytes)
@@ -63,8 +65,9 @@ struct FmhaSchedule {
   int32_t dim_qk_padded;  // to whole vectors of 16
   int32_t dim_v_padded;
   int32_t block_rows;
-  int64_t row_blocks;  // blocks of a K/V head of a sequence
-  int64_t blocks;      // batch * num_heads_kv * row_blocks
+  int32_t token_blocks;  // blocks of a query token where keys are gathered (a list is one token's), else 0
+  int64_t row_blocks;    // blocks of a K/V head of a sequence
+  int64_t blocks;        // batch * num_heads_kv * row_blocks
   FmhaScratch scratch;
   size_t state_bytes;  // of one FmhaState of block_rows rows
 
@@ -85,6 +88,10 @@ FmhaSchedule make_fmha_schedule(const tessera_fmha_params& params, int32_t num_t
 
 // The whole workspace, or SIZE_MAX.
 size_t fmha_schedule_bytes(const FmhaSchedule& schedule, int32_t num_threads);
+
+// Into ascending order. Not a template of the standard library in the kernels, because those are compiled for several
+// instruction sets (simd/portable.h on the one-definition rule).
+void fmha_sort_keys(int32_t* keys, int64_t count);
 
 // ---- reading the problem (also used by the validation of src/api). In an unnamed namespace because translation units
 // of several instruction sets include this file (simd/portable.h on the one-definition rule).
@@ -109,6 +116,15 @@ inline int64_t fmha_key_length(const tessera_kv_segment& s, int64_t b) {
 // p of R2 for query token 0.
 inline int64_t fmha_first_position(const tessera_fmha_params& p, const tessera_kv_segment& s, int64_t b) {
   return s.q_positions != nullptr ? s.q_positions[b] : fmha_key_length(s, b) - fmha_query_length(p, b);
+}
+
+// Row of `indices` and `topk_lens` for query token `token` of sequence b.
+inline int64_t fmha_list_of(const tessera_fmha_params& p, int64_t b, int64_t token) {
+  return (p.cu_seqlens_q != nullptr ? p.cu_seqlens_q[b] : b * p.seqlen_q) + token;
+}
+
+inline int64_t fmha_listed(const tessera_kv_segment& s, int64_t list) {
+  return s.topk_lens != nullptr ? s.topk_lens[list] : s.topk;
 }
 
 // Keys [begin, end) that a query at key position p may see, custom bits aside (R2); none if begin >= end. Both ends

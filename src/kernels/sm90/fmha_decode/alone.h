@@ -32,9 +32,12 @@ struct AloneLayout {
   static constexpr int kHeadDim = Tag::kHeadDim;
   static constexpr int kValueDim = Tag::kValueDim;
   static constexpr int kResident = kRows == 16 && kHeadDim == 256 ? 1 : Tag::kResident;
-  // A block by itself on a multiprocessor has two groups of warps that score, which take turns.
-  static constexpr int kGroups = kResident == 1 ? 2 : 1;
-  static constexpr int kCopyWarps = kResident == 1 && !Tag::kModified ? 8 : 4;  // modified scores need registers
+  // A block by itself on a multiprocessor has two groups of warps that score, which take turns, if its ring has places
+  // for that.
+  static constexpr int kGroups = kResident == 1 && kHeadDim <= 256 ? 2 : 1;
+  // Modified scores need registers; and 16 rows of two lengths are a stage for four warps.
+  static constexpr bool kFewCopyWarps = Tag::kModified || (kHeadDim > 256 && kHeadDim != kValueDim);
+  static constexpr int kCopyWarps = kResident == 1 && !kFewCopyWarps ? 8 : 4;
   static constexpr int kThreads = 32 * (kCopyWarps + (kGroups + 1) * kAloneWarps);
   static constexpr int kGranule = granule_keys(kHeadDim);
   static constexpr int kEights = kRows / 8;
@@ -45,7 +48,7 @@ struct AloneLayout {
   // Of a row of K, V or Q, 16-byte piece p of row r stands at p ^ (r mod 8), so that eight rows of a column of matrices
   // lie in different banks.
   static constexpr int kRowBytes = kHeadDim * 2;  // of Q and K
-  static constexpr int kStageKeys = kHeadDim <= 64 ? 128 : kHeadDim <= 128 ? 64 : 32;
+  static constexpr int kStageKeys = kHeadDim <= 64 ? 128 : kHeadDim <= 128 ? 64 : kHeadDim <= 256 ? 32 : 16;
   static constexpr int kStageBytes = kStageKeys * kRowBytes;
   static constexpr int kGranuleStages = kGranule / kStageKeys;  // of K, and of V
   // A block has only its columns of V; of granules of both blocks it takes as many stages as of K of one.

@@ -14,15 +14,16 @@
 namespace tessera::sm90 {
 
 // Copies granules of K, or of V: rows of a kShare-th of the head dim, of which a stage holds so many more. Where rows
-// of K and V differ in length, both are copied in strips of 64 dims, because then a thread has the same rows of both.
+// of K and V differ in length, both are copied in strips of 64 dims, because then a thread has the same rows of both;
+// rows that are longer than a warp is wide, in strips of 256.
 template <class Tag, bool kValues>
 class GranuleCopy {
   using Layout = AloneLayout<Tag>;
   static constexpr int kShare = kValues ? Layout::kShare : 1;
   static constexpr int kDims = kValues ? Layout::kValueDim : Layout::kHeadDim;
   static constexpr int kRowBytes = kDims * 2 / kShare;
-  static constexpr int kStripDims = 64;
-  static constexpr int kStrips = Layout::kHeadDim == Layout::kValueDim ? 1 : kDims / kStripDims;
+  static constexpr int kStripDims = Layout::kHeadDim == Layout::kValueDim ? 256 : 64;
+  static constexpr int kStrips = kStripDims == 64 ? kDims / 64 : (kDims + kStripDims - 1) / kStripDims;
   static constexpr int kPieces = kRowBytes / 16 / kStrips;
   static constexpr int kStageKeys = Layout::kStageKeys * kShare;
   static constexpr int kStages = Layout::kGranuleStages / kShare;

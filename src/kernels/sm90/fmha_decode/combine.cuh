@@ -124,20 +124,30 @@ __host__ __device__ constexpr bool is_half_empty(int64_t rows) {
 inline constexpr uint32_t kFewBlocks = 264;
 inline constexpr int kStatesAhead = kSuperchunkChunks < 8 ? kSuperchunkChunks : 8;
 
-// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. The first blocks run everything
-// twice, the first time over no states, before there is anything to wait for, so that the second time finds its
-// instructions, and so do other blocks.
+// The part of a tile's state that a thread of the second kernel chains.
 template <class Tag>
-__global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
-    combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
-  fetch_arguments(args);
-  const int heads = static_cast<int>(args.heads.value);
-  const int batch = divide(static_cast<int>(blockIdx.x), args.heads);
+__device__ __forceinline__ PartOfState part_to_chain(const DecodeArguments& args) {
   PartOfState part(static_cast<int>(threadIdx.x / 32), static_cast<int>(blockIdx.y));
+  if constexpr (combine_blocks(Tag::kValueDim) > 1) {
+    part.group += static_cast<int>(blockIdx.z * (blockDim.x / 32));
+  }
   if (is_half_empty(int64_t{args.seqlen_q} * args.group.value)) {
     part.group = 2 * part.group + part.q / 2;
     part.q %= 2;
   }
+  return part;
+}
+
+// A block takes 8 rows of a tile of a sequence and K/V head, a warp 16 columns of them. The first blocks run everything
+// twice, the first time over no states, before there is anything to wait for, so that the second time finds its
+// instructions, and so do other blocks.
+template <class Tag>
+__global__ void __launch_bounds__(combine_warps(Tag::kValueDim) * 32)
+    combine_chunks_sm90(const __grid_constant__ DecodeArguments args) {
+  fetch_arguments(args);
+  const int heads = static_cast<int>(args.heads.value);
+  const int batch = divide(static_cast<int>(blockIdx.x), args.heads);
+  const PartOfState part = part_to_chain<Tag>(args);
   const UnitFinder<Tag> finder(args);
   const Unit unit = finder.first_of(batch, static_cast<int>(blockIdx.x) - batch * heads);
   const RowPlaces<Tag> places(args, unit, part);

@@ -70,6 +70,14 @@ constexpr int granule_keys(int head_dim) {
   return head_dim <= 128 ? 128 : 64;
 }
 
+// Blocks of the second kernel that share the columns of a tile of rows, and warps of each, one per group.
+constexpr int combine_blocks(int value_dim) {
+  return value_dim > 256 ? 2 : 1;
+}
+constexpr int combine_warps(int value_dim) {
+  return value_dim / kDecodeColumnGroup / combine_blocks(value_dim);
+}
+
 // Pieces of 16 bytes of a chunk's state, per 16 columns and eight rows: outputs by lane, then maxima and sums of pairs
 // of rows.
 inline constexpr int kPartPieces = 36;

@@ -9,6 +9,24 @@
 
 namespace tessera::sm90 {
 
+// The kernel that chains states, over the sequences and heads of `shape`, while the first one still runs.
+template <class Tag, class Arguments>
+cudaError_t launch_second(void (*kernel)(Arguments), const DecodeArguments& shape, const Arguments& arguments,
+                          cudaStream_t stream) {
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim =
+      dim3(static_cast<unsigned>(shape.batch) * shape.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim));
+  const bool half = is_half_empty(int64_t{shape.seqlen_q} * shape.group.value);
+  launch.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
+  launch.stream = stream;
+  launch.attrs = &early;
+  launch.numAttrs = 1;
+  return cudaLaunchKernelEx(&launch, kernel, arguments);
+}
+
 template <class Tag>
 struct AloneLauncher {
   using Layout = AloneLayout<Tag>;
@@ -56,17 +74,7 @@ struct AloneLauncher {
     if (error != cudaSuccess || arguments.state_chunks == 1) {
       return error;
     }
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(arguments.batch) * arguments.heads.value, Tag::kRows / 8);
-    const bool half = is_half_empty(int64_t{arguments.seqlen_q} * arguments.group.value);
-    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
-    second.stream = stream;
-    second.attrs = &early;
-    second.numAttrs = 1;
-    return cudaLaunchKernelEx(&second, combine_chunks_sm90<Tag>, arguments);
+    return launch_second<Tag>(combine_chunks_sm90<Tag>, arguments, arguments, stream);
   }
 };
 
@@ -105,17 +113,7 @@ struct SegmentsLauncher {
     if (error != cudaSuccess) {
       return error;
     }
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t second{};
-    second.gridDim = dim3(static_cast<unsigned>(last.batch) * last.heads.value, Tag::kRows / 8);
-    const bool half = is_half_empty(int64_t{last.seqlen_q} * last.group.value);
-    second.blockDim = dim3(Tag::kValueDim / kDecodeColumnGroup * (half ? 16 : 32));
-    second.stream = stream;
-    second.attrs = &early;
-    second.numAttrs = 1;
-    return cudaLaunchKernelEx(&second, combine_segments_sm90<Chain>, arguments);
+    return launch_second<Tag>(combine_segments_sm90<Chain>, last, arguments, stream);
   }
 };
 
@@ -182,6 +180,12 @@ constexpr DecodeEntry entry_of(const char* name, int cluster, int64_t most_units
           .launch_segments = nullptr};
 }
 
+// Units of blocks that take them alone: with two scoring groups as many as there are multiprocessors.
+template <class Tag>
+constexpr int64_t alone_units() {
+  return Tag::kResident == 1 && Tag::kHeadDim <= 256 ? kSingleUnits : kAnyUnits;
+}
+
 template <class Tag>
 constexpr DecodeEntry segments_entry(const char* name) {
   using Launcher = SegmentsLauncher<SegmentsKernel<Tag>>;
@@ -195,7 +199,7 @@ constexpr DecodeEntry segments_entry(const char* name) {
           .rows = Tag::kRows,
           .cluster = 1,
           .counts = false,
-          .most_units = Tag::kResident == 1 ? kSingleUnits : kAnyUnits,
+          .most_units = alone_units<Tag>(),
           .resident = &Launcher::resident,
           .launch = nullptr,
           .launch_segments = &Launcher::launch};
@@ -203,7 +207,7 @@ constexpr DecodeEntry segments_entry(const char* name) {
 
 template <class Tag>
 constexpr DecodeEntry alone_entry(const char* name) {
-  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, Tag::kResident == 1 ? kSingleUnits : kAnyUnits);
+  return entry_of<Tag, AloneLauncher<Tag>>(name, 1, alone_units<Tag>());
 }
 
 // For problems of half of the head dim: two K/V heads at a time.

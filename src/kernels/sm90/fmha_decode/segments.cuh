@@ -21,16 +21,12 @@ __global__ void __launch_bounds__(AloneLayout<Tag>::kThreads, AloneLayout<Tag>::
 }
 
 template <class Tag>
-__global__ void __launch_bounds__(Tag::kValueDim / kDecodeColumnGroup * 32)
+__global__ void __launch_bounds__(combine_warps(Tag::kValueDim) * 32)
     combine_segments_sm90(const __grid_constant__ SegmentedArguments args) {
   const DecodeArguments& first = args.segments[0];
   const int batch = divide(static_cast<int>(blockIdx.x), first.heads);
   const int head = static_cast<int>(blockIdx.x) - batch * static_cast<int>(first.heads.value);
-  PartOfState part(static_cast<int>(threadIdx.x / 32), static_cast<int>(blockIdx.y));
-  if (is_half_empty(int64_t{first.seqlen_q} * first.group.value)) {
-    part.group = 2 * part.group + part.q / 2;
-    part.q %= 2;
-  }
+  const PartOfState part = part_to_chain<Tag>(first);
   wait_for_primary();
   StatePart total;
   total.clear();

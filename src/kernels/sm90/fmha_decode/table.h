@@ -17,6 +17,10 @@ std::span<const DecodeEntry> decode_hd192_bf16();
 std::span<const DecodeEntry> decode_hd192_f16();
 std::span<const DecodeEntry> decode_hd256_bf16();
 std::span<const DecodeEntry> decode_hd256_f16();
+std::span<const DecodeEntry> decode_hd512_bf16();
+std::span<const DecodeEntry> decode_hd512_f16();
+std::span<const DecodeEntry> decode_hd576_bf16();
+std::span<const DecodeEntry> decode_hd576_f16();
 std::span<const DecodeEntry> decode_hd64_bf16_modified();
 std::span<const DecodeEntry> decode_hd64_f16_modified();
 std::span<const DecodeEntry> decode_hd128_bf16_modified();
@@ -25,6 +29,8 @@ std::span<const DecodeEntry> decode_hd192_bf16_modified();
 std::span<const DecodeEntry> decode_hd192_f16_modified();
 std::span<const DecodeEntry> decode_hd256_bf16_modified();
 std::span<const DecodeEntry> decode_hd256_f16_modified();
+std::span<const DecodeEntry> decode_hd512_bf16_modified();
+std::span<const DecodeEntry> decode_hd512_f16_modified();
 
 std::span<const DecodeEntry> decode_hd64_bf16_segments();
 std::span<const DecodeEntry> decode_hd64_f16_segments();
@@ -32,6 +38,10 @@ std::span<const DecodeEntry> decode_hd128_bf16_segments();
 std::span<const DecodeEntry> decode_hd128_f16_segments();
 std::span<const DecodeEntry> decode_hd256_bf16_segments();
 std::span<const DecodeEntry> decode_hd256_f16_segments();
+std::span<const DecodeEntry> decode_hd512_bf16_segments();
+std::span<const DecodeEntry> decode_hd512_f16_segments();
+std::span<const DecodeEntry> decode_hd576_bf16_segments();
+std::span<const DecodeEntry> decode_hd576_f16_segments();
 std::span<const DecodeEntry> decode_hd64_bf16_segments_modified();
 std::span<const DecodeEntry> decode_hd64_f16_segments_modified();
 std::span<const DecodeEntry> decode_hd128_bf16_segments_modified();
@@ -40,6 +50,8 @@ std::span<const DecodeEntry> decode_hd192_bf16_segments_modified();
 std::span<const DecodeEntry> decode_hd192_f16_segments_modified();
 std::span<const DecodeEntry> decode_hd256_bf16_segments_modified();
 std::span<const DecodeEntry> decode_hd256_f16_segments_modified();
+std::span<const DecodeEntry> decode_hd512_bf16_segments_modified();
+std::span<const DecodeEntry> decode_hd512_f16_segments_modified();
 
 // The first kernel that fits takes a problem: smaller ones before larger ones, those for modified scores behind those
 // without.
@@ -52,6 +64,10 @@ inline constexpr std::span<const DecodeEntry> (*kDecodeFiles[])() = {
     decode_hd192_f16,
     decode_hd256_bf16,
     decode_hd256_f16,
+    decode_hd512_bf16,
+    decode_hd512_f16,
+    decode_hd576_bf16,
+    decode_hd576_f16,
     decode_hd64_bf16_modified,
     decode_hd64_f16_modified,
     decode_hd128_bf16_modified,
@@ -60,12 +76,18 @@ inline constexpr std::span<const DecodeEntry> (*kDecodeFiles[])() = {
     decode_hd192_f16_modified,
     decode_hd256_bf16_modified,
     decode_hd256_f16_modified,
+    decode_hd512_bf16_modified,
+    decode_hd512_f16_modified,
     decode_hd64_bf16_segments,
     decode_hd64_f16_segments,
     decode_hd128_bf16_segments,
     decode_hd128_f16_segments,
     decode_hd256_bf16_segments,
     decode_hd256_f16_segments,
+    decode_hd512_bf16_segments,
+    decode_hd512_f16_segments,
+    decode_hd576_bf16_segments,
+    decode_hd576_f16_segments,
     decode_hd64_bf16_segments_modified,
     decode_hd64_f16_segments_modified,
     decode_hd128_bf16_segments_modified,
@@ -74,6 +96,8 @@ inline constexpr std::span<const DecodeEntry> (*kDecodeFiles[])() = {
     decode_hd192_f16_segments_modified,
     decode_hd256_bf16_segments_modified,
     decode_hd256_f16_segments_modified,
+    decode_hd512_bf16_segments_modified,
+    decode_hd512_f16_segments_modified,
 };
 
 }  // namespace tessera::sm90

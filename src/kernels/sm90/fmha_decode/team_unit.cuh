@@ -85,6 +85,13 @@ class TeamUnit {
         entries[t] = pages.ask(first_key(t) + lane_ % 16);
       }
     }
+    if (granules_ > 0) {
+      // Asked for behind K's copies, an answer would come behind K.
+#pragma unroll
+      for (int i = 0; i < kEarlyRows; ++i) {
+        early_[i] = pages.ask(keys_.begin + value_row<0, kTeamThreads>(i));
+      }
+    }
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       if (granule_of(t) >= granules_) {
@@ -136,6 +143,13 @@ class TeamUnit {
     commit_copies();
   }
 
+  // Row number i of V that a thread of the last kThreads copies of a half.
+  template <int kHalf, int kThreads>
+  static __device__ __forceinline__ int value_row(int i) {
+    const auto thread = static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads);
+    return kHalf * Layout::kHalf + thread / 2 + i * (kThreads / 2);
+  }
+
   // Columns 16 rank .. of half of the unit's rows of V: two of the last kThreads threads take a row, and of their rows
   // numbers kFrom .. kTo - 1.
   template <int kHalf, int kThreads, int kFrom, int kTo>
@@ -144,14 +158,13 @@ class TeamUnit {
     const auto thread = static_cast<int>(threadIdx.x) - (kTeamThreads - kThreads);
     const int piece = thread % 2;
     const int column = rank_ * kDecodeColumnGroup + 8 * piece;
-    const int begin = kHalf * Layout::kHalf + thread / 2;
     const int end = min(granules_ * Layout::kGranule, (kHalf + 1) * Layout::kHalf);
     const uint32_t to = smem_ + (kHalf == 0 ? Layout::kV : Layout::kV2) +
                         static_cast<uint32_t>(thread / 2 * Layout::kVRow + (piece ^ thread / 8 % 2) * 16);
     const uint16_t* data = args_.v + unit_.kv_head * args_.v_strides.head + column;
     if (all_there(keys_.begin + kHalf * Layout::kHalf, Layout::kHalf)) {
       const int64_t stride = args_.v_strides.token;
-      data += unit_.batch * args_.v_strides.batch + (keys_.begin + begin + kFrom * kValueRows) * stride;
+      data += unit_.batch * args_.v_strides.batch + (keys_.begin + value_row<kHalf, kThreads>(kFrom)) * stride;
 #pragma unroll
       for (int i = kFrom; i < kTo; ++i) {
         copy_piece(to + static_cast<uint32_t>(i * kValueRows * Layout::kVRow), data);
@@ -165,11 +178,13 @@ class TeamUnit {
         int32_t entries[kLookups];
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
-          entries[i] = pages.ask(keys_.begin + begin + (first + i) * kValueRows);
+          static_assert(kHalf == 1 || (kThreads == kTeamThreads && kTo - kFrom == kLookups), "rows asked for early");
+          entries[i] = kHalf == 0 ? early_[kFrom % kEarlyRows + i]
+                                  : pages.ask(keys_.begin + value_row<kHalf, kThreads>(first + i));
         }
 #pragma unroll
         for (int i = 0; i < kLookups; ++i) {
-          const int row = begin + (first + i) * kValueRows;
+          const int row = value_row<kHalf, kThreads>(first + i);
           if (row < end) {
             const int page = pages.page(keys_.begin + row, entries[i]);
             copy_piece(to + static_cast<uint32_t>((first + i) * kValueRows * Layout::kVRow),
@@ -193,6 +208,9 @@ class TeamUnit {
   int warp_, lane_, rank_;
   int granules_;            // of the unit
   uint32_t there_[kTiles];  // bit r: row r of the tile is a key whose page exists
+  // Entries of the page table of the thread's rows of V's first half.
+  static constexpr int kEarlyRows = Layout::kHalf / (kTeamThreads / 2);
+  int32_t early_[kEarlyRows];
 };
 
 }  // namespace tessera::sm90
