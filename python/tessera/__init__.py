@@ -6,17 +6,30 @@
 
 Arrays on the host run on the CPU kernels, torch tensors on a GPU on the CUDA kernels, on torch's current stream. The bits
 depend on the inputs and on `contract_id` only. `Attention` is the same split into a prepared call and its launch, for
-loops and CUDA graphs.
+loops and CUDA graphs. `SegmentedAttention` is a call over several `Segment`s of keys: windows, compressed and listed keys,
+pages, FP8 rows; `kv_to_fp8` makes such rows.
 """
 
 import ctypes
 
 from tessera import _abi
 
-__all__ = ["Attention", "TesseraError", "contract_version", "fmha", "kernels", "version"]
+__all__ = [
+    "Attention",
+    "Segment",
+    "SegmentedAttention",
+    "TesseraError",
+    "contract_version",
+    "fmha",
+    "kernels",
+    "kv_to_fp8",
+    "version",
+]
 
 _LIBRARY = _abi.load()
 _DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
+_FORMATS = {"dense": 0, "fp8_v32": 1, "fp8_v4": 2}
+_FP8_ROWS = {"fp8_v32": (656, 0), "fp8_v4": (576, 8)}  # bytes of a row, and behind the rows of a page for each of them
 _WORKSPACE_ALIGNMENT = 64
 
 
@@ -89,7 +102,12 @@ def _tensor(name: str, array, packed: bool) -> _abi.Tensor:
 def _int32(name: str, array, like) -> int | None:
     if array is None:
         return None
-    if _dtype_name(array) != "int32" or any(s not in (1, array.shape[-1]) for s in _element_strides(array)):
+    step = 1
+    contiguous = True
+    for extent, stride in zip(reversed(array.shape), reversed(_element_strides(array))):
+        contiguous = contiguous and (stride == step or extent == 1)
+        step *= extent
+    if _dtype_name(array) != "int32" or not contiguous:
         raise TesseraError(1, f"{name}: got {_dtype_name(array)} or a strided array; allowed contiguous int32; convert it")
     _same_place(name, array, like)
     return _address(array)
@@ -110,7 +128,56 @@ def _same_place(name: str, array, like) -> None:
         raise TesseraError(1, f"{name}: got memory of {place(array)}; allowed that of q ({place(like)}); move it there")
 
 
-class Attention:
+class _Call:
+    """What a prepared call is, however it was described: `o` and `lse` are filled by every run."""
+
+    def _prepare(self, p, q, owned) -> None:
+        """Takes the parameters and gives the call its workspace. `owned` lives as long as this object: the C structure
+        only has addresses."""
+        self._params = p
+        self._owned = (q, *owned)
+        size, error = ctypes.c_size_t(), _abi.Error()
+        _check(_LIBRARY.tessera_fmha_workspace_size(p, 1, ctypes.byref(size), ctypes.byref(error)), error)
+        self._bytes = size.value
+        self._workspace = self._empty(q, (size.value + _WORKSPACE_ALIGNMENT,), "uint8")
+        at = _address(self._workspace)
+        self._workspace_at = (at + _WORKSPACE_ALIGNMENT - 1) // _WORKSPACE_ALIGNMENT * _WORKSPACE_ALIGNMENT
+
+    @staticmethod
+    def _empty(like, shape, dtype=None):
+        if _is_torch(like):
+            import torch
+
+            return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
+        import numpy
+
+        return numpy.empty(shape, dtype=like.dtype if dtype is None else dtype)
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel that runs."""
+        name, error = ctypes.c_char_p(), _abi.Error()
+        _check(_LIBRARY.tessera_fmha_select(self._params, ctypes.byref(name), ctypes.byref(error)), error)
+        return name.value.decode()
+
+    @property
+    def contract_id(self) -> str:
+        text, error = ctypes.create_string_buffer(256), _abi.Error()
+        _check(_LIBRARY.tessera_fmha_contract_id(self._params, text, len(text), None, ctypes.byref(error)), error)
+        return text.value.decode()
+
+    def run(self) -> None:
+        """Fills `o` and `lse`: at once on the CPU, enqueued on torch's current stream on a GPU."""
+        stream = _abi.Stream()
+        if self._params.device == 1:
+            import torch
+
+            stream.cuda_stream = torch.cuda.current_stream().cuda_stream
+        error = _abi.Error()
+        _check(_LIBRARY.tessera_fmha_run(self._params, self._workspace_at, self._bytes, ctypes.byref(stream), ctypes.byref(error)), error)
+
+
+class Attention(_Call):
     """One attention call over fixed buffers: prepared once, run any number of times, from `o` and `lse` read.
 
     q (batch, seqlen_q, heads_q, dim), k and v (batch, seqlen_k, heads_kv, dim), any strides; with cu_seqlens_q or
@@ -199,49 +266,128 @@ class Attention:
                 _address(self.lse), 0 if packed_q else p.num_heads_q * tokens, 1, tokens
             )
         p.force_kernel = None if kernel is None else kernel.encode()
-        self._params = p
-        self._torch = _is_torch(q)
-        # The C structure only has addresses: what they point to lives as long as this object.
-        self._owned = (q, k, v, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table)
-        size, error = ctypes.c_size_t(), _abi.Error()
-        _check(_LIBRARY.tessera_fmha_workspace_size(p, 1, ctypes.byref(size), ctypes.byref(error)), error)
-        self._bytes = size.value
-        self._workspace = self._empty(q, (size.value + _WORKSPACE_ALIGNMENT,), "uint8")
-        at = _address(self._workspace)
-        self._workspace_at = (at + _WORKSPACE_ALIGNMENT - 1) // _WORKSPACE_ALIGNMENT * _WORKSPACE_ALIGNMENT
+        self._prepare(p, q, (k, v, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table))
 
-    @staticmethod
-    def _empty(like, shape, dtype=None):
-        if _is_torch(like):
-            import torch
 
-            return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
-        import numpy
+class Segment:
+    """One ordered part of the keys of a SegmentedAttention, as tessera_kv_segment describes it.
 
-        return numpy.empty(shape, dtype=like.dtype if dtype is None else dtype)
+    k (batch, tokens, heads_kv, dim), or with page_table (batch, pages) a pool (page, slot, heads_kv, dim); v likewise, or
+    None: V is the first dims of the rows of k. FP8 rows (one K/V head) are bytes: k (batch, tokens, 656) or (page, slot,
+    656) with format "fp8_v32", (page, bytes) and page_size with format "fp8_v4". indices (batch, tokens of q, topk) lists
+    the keys of every query token, -1 for none; topk_lens (batch, tokens of q) cuts the lists.
+    """
 
-    @property
-    def kernel(self) -> str:
-        """Name of the kernel that runs."""
-        name, error = ctypes.c_char_p(), _abi.Error()
-        _check(_LIBRARY.tessera_fmha_select(self._params, ctypes.byref(name), ctypes.byref(error)), error)
-        return name.value.decode()
+    def __init__(
+        self,
+        k,
+        v=None,
+        *,
+        format="dense",
+        causal=False,
+        window=(-1, -1),
+        compress_ratio=0,
+        q_positions=None,
+        seqlens_k=None,
+        max_seqlen_k=None,
+        page_table=None,
+        page_size=None,
+        indices=None,
+        topk_lens=None,
+    ):
+        if format not in _FORMATS:
+            raise TesseraError(1, f"format: got {format}; allowed {', '.join(_FORMATS)}")
+        if format == "fp8_v4" and (page_table is None or page_size is None):
+            raise TesseraError(1, "page_table, page_size: got none; allowed both with format fp8_v4, whose scales lie behind a page's rows")
+        self.k, self.v, self.format = k, v, format
+        self.causal, self.window, self.compress_ratio = causal, window, compress_ratio
+        self.q_positions, self.seqlens_k, self.max_seqlen_k = q_positions, seqlens_k, max_seqlen_k
+        self.page_table, self.indices, self.topk_lens = page_table, indices, topk_lens
+        self.page_size = k.shape[1] if page_size is None else page_size
 
-    @property
-    def contract_id(self) -> str:
-        text, error = ctypes.create_string_buffer(256), _abi.Error()
-        _check(_LIBRARY.tessera_fmha_contract_id(self._params, text, len(text), None, ctypes.byref(error)), error)
-        return text.value.decode()
+    def fill(self, s, q, head_dim_v: int) -> None:
+        if self.format == "dense":
+            v = self.k[..., :head_dim_v] if self.v is None else self.v
+            s.k, s.v = _tensor("k", self.k, False), _tensor("v", v, False)
+        else:
+            strides = _element_strides(self.k)
+            row = _FP8_ROWS[self.format][0] if self.format == "fp8_v4" else strides[1]
+            s.k = s.v = _abi.Tensor(_address(self.k), strides[0], row, 0, 1)
+        _same_place("k", self.k, q)
+        s.format = _FORMATS[self.format]
+        s.seqlen_k = self.k.shape[1] if self.max_seqlen_k is None else self.max_seqlen_k
+        s.seqlens_k = _int32("seqlens_k", self.seqlens_k, q)
+        if self.page_table is not None:
+            s.page_table = _int32("page_table", self.page_table, q)
+            s.page_table_stride, s.page_size, s.num_pages = self.page_table.shape[1], self.page_size, self.k.shape[0]
+            if self.max_seqlen_k is None:
+                s.seqlen_k = self.page_table.shape[1] * self.page_size
+        s.causal = int(self.causal)
+        s.window_left, s.window_right = self.window
+        s.compress_ratio = self.compress_ratio
+        s.q_positions = _int32("q_positions", self.q_positions, q)
+        s.mask.num_keys = -1
+        if self.indices is not None:
+            s.topk = s.indices_stride = self.indices.shape[2]
+            s.indices = _int32("indices", self.indices, q)
+            s.topk_lens = _int32("topk_lens", self.topk_lens, q)
 
-    def run(self) -> None:
-        """Fills `o` and `lse`: at once on the CPU, enqueued on torch's current stream on a GPU."""
-        stream = _abi.Stream()
-        if self._params.device == 1:
-            import torch
 
-            stream.cuda_stream = torch.cuda.current_stream().cuda_stream
-        error = _abi.Error()
-        _check(_LIBRARY.tessera_fmha_run(self._params, self._workspace_at, self._bytes, ctypes.byref(stream), ctypes.byref(error)), error)
+class SegmentedAttention(_Call):
+    """Attention of q (batch, tokens, heads_q, dim) over the keys of up to four segments, in that order.
+
+    dtype: of q and of dense k and v, if it is not that of the array (numpy has no bfloat16: pass uint16 and "bfloat16").
+    out_dtype: "float32", or that of q.
+    """
+
+    def __init__(self, q, segments, *, head_dim_v=None, softmax_scale=None, sinks=None, dtype=None, out_dtype="float32", return_lse=False, kernel=None):
+        dtype = _dtype_name(q) if dtype is None else dtype
+        if dtype not in _DTYPES or out_dtype not in _DTYPES:
+            raise TesseraError(1, f"dtype, out_dtype: got {dtype}, {out_dtype}; allowed {', '.join(_DTYPES)}")
+        if not 1 <= len(segments) <= _abi.MAX_SEGMENTS:
+            raise TesseraError(1, f"segments: got {len(segments)}; allowed 1 to {_abi.MAX_SEGMENTS}")
+        p = _abi.FmhaParams()
+        p.struct_size = ctypes.sizeof(p)
+        p.device = int(_is_torch(q) and q.is_cuda)
+        p.dtype, p.o_dtype = _DTYPES[dtype], _DTYPES[out_dtype]
+        p.q = _tensor("q", q, False)
+        p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk = q.shape
+        p.head_dim_v = p.head_dim_qk if head_dim_v is None else head_dim_v
+        p.num_heads_kv = next((s.k.shape[2] for s in segments if s.format == "dense"), 1)
+        p.num_segments = len(segments)
+        for given, s in zip(segments, p.segments):
+            given.fill(s, q, p.head_dim_v)
+        p.softmax_scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+        p.sinks = _float32("sinks", sinks, q)
+        self.o = self._empty(q, (*q.shape[:-1], p.head_dim_v), out_dtype if out_dtype != dtype else None)
+        p.o = _tensor("out", self.o, False)
+        self.lse = None
+        if return_lse:  # (batch, heads, tokens)
+            self.lse = self._empty(q, (p.batch, p.num_heads_q, p.seqlen_q), "float32")
+            p.lse_natural_no_sink = _abi.RowScalars(_address(self.lse), p.num_heads_q * p.seqlen_q, 1, p.seqlen_q)
+        p.force_kernel = None if kernel is None else kernel.encode()
+        self._prepare(p, q, (segments, sinks))
+
+
+def kv_to_fp8(rows, format, cache, *, page_size=None, slots=None, smallest_scale=-22):
+    """Rounds bf16 rows (n, dim), given as uint16, to slots of an FP8 cache (page, bytes) or (page, slot, 656) on the host."""
+    if page_size is None:
+        page_size = cache.shape[1]
+    error = _abi.Error()
+    code = _LIBRARY.tessera_kv_to_fp8(
+        _FORMATS[format],
+        rows.shape[0],
+        _address(rows),
+        _element_strides(rows)[0],
+        smallest_scale,
+        None if slots is None else _address(slots),
+        _address(cache),
+        _element_strides(cache)[0],
+        page_size,
+        cache.shape[0],
+        ctypes.byref(error),
+    )
+    _check(code, error)
 
 
 def fmha(q, k, v, **options):

@@ -135,5 +135,8 @@ def load() -> ctypes.CDLL:
     library.tessera_fmha_workspace_size.argtypes = [POINTER(FmhaParams), c_int32, POINTER(c_size_t), POINTER(Error)]
     library.tessera_fmha_run.argtypes = [POINTER(FmhaParams), c_void_p, c_size_t, POINTER(Stream), POINTER(Error)]
     library.tessera_fmha_contract_id.argtypes = [POINTER(FmhaParams), c_char_p, c_size_t, POINTER(c_size_t), POINTER(Error)]
+    library.tessera_kv_to_fp8.argtypes = [
+        c_int, c_int64, c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_int64, c_int32, c_int64, POINTER(Error)
+    ]  # fmt: skip
     library.tessera_kernel_get.argtypes = [c_int32, POINTER(KernelInfo), POINTER(Error)]
     return library

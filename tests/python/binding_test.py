@@ -105,6 +105,51 @@ class Binding(unittest.TestCase):
         self.assertNotEqual(first.tobytes(), call.o.tobytes())
         self.assertEqual(call.o.tobytes(), tessera.fmha(q, k, v).tobytes())
 
+    def test_segments_of_one_kind_have_the_bytes_of_a_plain_call(self):
+        q, k, v = self.normal(2, 5, 4, 32), self.normal(2, 60, 2, 32), self.normal(2, 60, 2, 32)
+        plain, lse = tessera.fmha(q, k, v, causal=True, window=(20, -1), return_lse=True)
+        call = tessera.SegmentedAttention(q, [tessera.Segment(k, v, causal=True, window=(20, -1))], return_lse=True)
+        call.run()
+        self.assertEqual((call.o.tobytes(), call.lse.tobytes()), (plain.tobytes(), lse.tobytes()))
+
+        every = np.broadcast_to(np.random.default_rng(1).permutation(60).astype(np.int32), (2, 5, 60)).copy()
+        listed = tessera.SegmentedAttention(q, [tessera.Segment(k, v, indices=every, causal=True)])
+        listed.run()
+        self.assertEqual(listed.o.tobytes(), tessera.fmha(q, k, v, causal=True).tobytes())
+
+    def test_v_may_be_the_first_dims_of_k(self):
+        q, k = self.normal(1, 3, 4, 48), self.normal(1, 30, 1, 48)
+        call = tessera.SegmentedAttention(q, [tessera.Segment(k)], head_dim_v=32)
+        call.run()
+        self.assertEqual(call.o.tobytes(), tessera.fmha(q, k, np.ascontiguousarray(k[..., :32])).tobytes())
+
+    def test_fp8_rows_are_made_and_read(self):
+        rows = (self.normal(10, 576).view(np.uint32) >> 16).astype(np.uint16)
+        cache = np.zeros(10 * 656 + 16, np.uint8)
+        cache = cache[-cache.ctypes.data % 16 :][: 10 * 656].reshape(1, 10, 656)
+        tessera.kv_to_fp8(rows, "fp8_v32", cache)
+        q = rows[None, :3, None].copy()
+        coded = tessera.SegmentedAttention(q, [tessera.Segment(cache, format="fp8_v32")], head_dim_v=512, dtype="bfloat16")
+        coded.run()
+        dense = tessera.SegmentedAttention(q, [tessera.Segment(rows[None, :, None])], head_dim_v=512, dtype="bfloat16")
+        dense.run()
+        self.assertLess(np.abs(coded.o - dense.o).max(), 0.3)
+        self.assertGreater(np.abs(coded.o - dense.o).max(), 0)
+        self.assertIn("cpu-fma32/bf16/d576", coded.contract_id)
+
+    def test_wrong_segments_are_refused_with_a_sentence(self):
+        q, k = self.normal(1, 3, 4, 48), self.normal(1, 30, 1, 48)
+        for mention, make in (
+            ("format", lambda: tessera.Segment(k, format="int4")),
+            ("page_table", lambda: tessera.Segment(k, format="fp8_v4")),
+            ("segments", lambda: tessera.SegmentedAttention(q, [])),
+            ("dtype", lambda: tessera.SegmentedAttention(q, [tessera.Segment(k)], dtype="uint16")),
+            ("indices", lambda: tessera.SegmentedAttention(q, [tessera.Segment(k, indices=np.zeros((1, 3, 2)))])),
+        ):
+            with self.subTest(mention=mention), self.assertRaises(tessera.TesseraError) as caught:
+                make()
+            self.assertIn(mention, str(caught.exception))
+
     def test_wrong_input_is_refused_with_a_sentence(self):
         q, k, v = self.normal(1, 4, 4, 16), self.normal(1, 4, 2, 16), self.normal(1, 4, 2, 16)
         refusals = [

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -267,8 +269,8 @@ TEST_F(FmhaSm80, NothingIsReadOrWrittenBehindAnArray) {
 
 TEST_F(FmhaSm80, EveryScheduleGivesTheSameBytes) {
   for (const Variant& variant : variants()) {
-    const int32_t dim = variant.entry.numbers.head_dim_qk;
-    FmhaSpec s = causal(plain(TESSERA_BF16, dim, dim));
+    const sm80::Numbers& numbers = variant.entry.numbers;
+    FmhaSpec s = causal(plain(numbers.bf16 ? TESSERA_BF16 : TESSERA_F16, numbers.head_dim_qk, numbers.head_dim_v));
     s.q_lengths = {260, 1, 77};
     s.segments[0].lengths = {2200, 1030, 77};
     for (const bool paged : {false, true}) {
@@ -282,6 +284,81 @@ TEST_F(FmhaSm80, EveryScheduleGivesTheSameBytes) {
         EXPECT_EQ(first_difference(problem, library, run_entry(variant.entry, problem, multiprocessors)), "")
             << variant.name << " paged " << paged;
       }
+    }
+  }
+}
+
+// The schedules that differ in stages, parts of granules, query tiles and who copies, at the ends of all of these.
+void expect_oracle_bytes_of_staged_variants(const FmhaSpec& spec) {
+  const FmhaProblem problem(spec);
+  const FmhaOutputs expected = run_hopper_oracle(problem);
+  for (const Variant& variant : staged_variants()) {
+    EXPECT_EQ(first_difference(problem, expected, run_entry(variant.entry, problem, 132)), "") << variant.name << "\n"
+                                                                                               << to_text(spec);
+  }
+}
+
+TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABit) {
+  int64_t turn = 0;
+  for (const int64_t k : {1, 31, 33, 63, 64, 65, 96, 127, 128, 129, 191, 193, 256, 300, 2047, 2048, 2049, 4200}) {
+    FmhaSpec s = one_sequence(plain(TESSERA_F16, 128, 128), std::array{1, 24, 25, 33, 65}[++turn % 5], k);
+    s.segments[0].causal = turn % 2 == 0 ? 1 : 0;
+    s.q_amplitude = turn % 3 == 0 ? 25.0F : 1.0F;
+    s.segments[0].poison_masked = true;
+    expect_oracle_bytes_of_staged_variants(s);
+  }
+}
+
+TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitOfWindowsPagesAndSegments) {
+  FmhaSpec s = one_sequence(causal(plain(TESSERA_F16, 128, 128)), 150, 2500);
+  s.segments[0].poison_masked = true;
+  for (const int64_t left : {0, 40, 64, 200}) {
+    s.segments[0].window_left = left;
+    expect_oracle_bytes_of_staged_variants(s);
+  }
+  s.segments[0].window_left = -1;
+  s.segments[0].layout = KvLayout::kPaged;
+  s.segments[0].page_size = 24;
+  expect_oracle_bytes_of_staged_variants(s);
+  s.segments[0].mask = true;
+  expect_oracle_bytes_of_staged_variants(s);
+  s.segments.emplace_back();
+  s.segments[1].lengths = {333};
+  s.row_padding = 3;  // the element-wise path
+  expect_oracle_bytes_of_staged_variants(s);
+}
+
+TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitWhileTheDeviceIsFull) {
+  FmhaSpec s = causal(plain(TESSERA_F16, 128, 128));
+  s.heads_q = 8;
+  s.heads_kv = 2;
+  s.q_lengths = {1100, 300, 777};
+  s.segments[0].lengths = {1500, 300, 777};
+  const FmhaProblem problem(s);
+  const FmhaOutputs library = run_device(problem);  // whose bytes are the oracle's in the tests above
+  const auto expect_bytes = [&](std::span<const Variant> schedules) {
+    for (const Variant& variant : schedules) {
+      if (!variant.name.ends_with("_lost")) {
+        EXPECT_EQ(first_difference(problem, library, run_entry(variant.entry, problem, 132)), "") << variant.name;
+      }
+    }
+  };
+  expect_bytes(staged_variants());
+  expect_bytes(faulty_variants());  // those that are poisoned only
+}
+
+TEST_F(FmhaSm80, AStageIsNotReadBeforeItIsFilledNorAfterItIsGiven) {
+  for (const int64_t k : {64, 129, 700, 2300}) {
+    FmhaSpec s = one_sequence(causal(plain(TESSERA_F16, 128, 128)), 50, k);
+    const FmhaProblem problem(s);
+    const FmhaOutputs expected = run_hopper_oracle(problem);
+    for (const Variant& variant : faulty_variants()) {
+      const bool lost = variant.name.ends_with("_lost") && k > 128;  // it loses the second tile
+      if (variant.name.ends_with("_lost") && !lost) {
+        continue;
+      }
+      const std::string difference = first_difference(problem, expected, run_entry(variant.entry, problem, 132));
+      EXPECT_EQ(difference != "", lost) << variant.name << " k " << k << " " << difference;
     }
   }
 }

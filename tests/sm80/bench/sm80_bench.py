@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times the sm_80 attention kernels beside torch's flash backend in one process and prints TFLOP/s.
 
-    sm80_bench.py SHIM.so [--variants a,b] [--repeats N] [--json FILE]
+    sm80_bench.py SHIM.so [--variants a,b] [--repeats N] [--dtype f16] [--problems q3314h32/8d128 ..] [--json FILE]
 
 TFLOP/s = 4 b h s^2 d (halved for causal) / time; CUDA events around single calls after a short spin, median, calls of
 all candidates interleaved. Decode rows print GB/s of K and V instead.
@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import sys
 
 import torch
@@ -21,6 +22,12 @@ from gpu_timing import spaced  # noqa: E402
 
 # (batch, seqlen_q, seqlen_k, heads_q, heads_kv, dim, causal)
 PREFILL = [(4, 4096, 4096, 16, 16, dim, causal) for dim in (64, 128, 256) for causal in (False, True)]
+# One sequence, causal: tokens, query and K/V heads, head dim.
+def problem(text):
+    tokens, heads_q, heads_kv, dim = (int(x) for x in re.fullmatch(r"q(\d+)h(\d+)/(\d+)d(\d+)", text).groups())
+    return (1, tokens, tokens, heads_q, heads_kv, dim, True)
+
+
 DECODE = [(64, 1, 4096, 32, 8, 128, False), (8, 1, 16384, 32, 8, 128, False)]
 
 
@@ -65,15 +72,18 @@ def main():
     parser.add_argument("shim")
     parser.add_argument("--variants", default="")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
+    parser.add_argument("--problems", nargs="+", type=problem, default=PREFILL + DECODE)
     parser.add_argument("--json")
     options = parser.parse_args()
     torch.manual_seed(1)
     library = ctypes.CDLL(options.shim).tessera_bench_sm80
     library.restype = ctypes.c_int64
     rows = []
+    dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float16
     print(torch.cuda.get_device_name(0), "torch", torch.__version__)
-    for batch, seqlen_q, seqlen_k, heads_q, heads_kv, dim, causal in PREFILL + DECODE:
-        make = lambda tokens, heads: torch.randn(batch, tokens, heads, dim, device="cuda", dtype=torch.bfloat16)
+    for batch, seqlen_q, seqlen_k, heads_q, heads_kv, dim, causal in options.problems:
+        make = lambda tokens, heads: torch.randn(batch, tokens, heads, dim, device="cuda", dtype=dtype)
         tensors = (make(seqlen_q, heads_q), make(seqlen_k, heads_kv), make(seqlen_k, heads_kv))
         runs = {"library": runner(library, "library", tensors, causal), "flash": flash_runner(tensors, causal)}
         for name in options.variants.split(","):
@@ -95,7 +105,7 @@ def main():
             unit, work = "GB/s", 4 * batch * heads_kv * seqlen_k * dim * 1e-9
         rates = {name: round(work / t, 1) for name, t in zip(runs, seconds)}
         rows.append({"batch": batch, "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "heads_q": heads_q,
-                     "heads_kv": heads_kv, "head_dim": dim, "causal": causal, "unit": unit, "rates": rates,
+                     "heads_kv": heads_kv, "head_dim": dim, "dtype": options.dtype, "causal": causal, "unit": unit, "rates": rates,
                      "difference_to_flash": error})
         print(f"b{batch} q{seqlen_q} k{seqlen_k} h{heads_q}/{heads_kv} d{dim} {'causal' if causal else 'full'} {unit}:",
               " ".join(f"{name} {rate}" for name, rate in rates.items()), f"| difference {error:.1e}", flush=True)

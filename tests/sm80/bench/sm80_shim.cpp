@@ -13,12 +13,8 @@ const tessera::sm80::Entry* find(const char* name, const tessera_fmha_params& pa
   if (std::strcmp(name, "library") == 0) {
     return tessera::sm80::find_entry(params);
   }
-  for (const tessera::test::Variant& variant : tessera::test::variants()) {
-    if (std::strcmp(variant.name, name) == 0 && tessera::sm80::fits(variant.entry, params)) {
-      return &variant.entry;
-    }
-  }
-  return nullptr;
+  const tessera::test::Variant* const variant = tessera::test::find_variant(name);
+  return variant != nullptr && tessera::sm80::fits(variant->entry, params) ? &variant->entry : nullptr;
 }
 
 }  // namespace

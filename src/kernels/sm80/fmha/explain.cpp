@@ -21,15 +21,17 @@ bool explain_as(const tessera_fmha_params& p, std::string* text) {
       "head dims of the kernel: {}, {} (smaller ones are filled up with zeros)\n"
       "tiles: {} rows (query token x head of one K/V head) by granules of {} keys\n"
       "query tiles: {} per K/V head of a sequence, {} in all\n"
-      "threads: {} warps of 16 rows, {} blocks per multiprocessor\n"
+      "threads: {} warps of 16 rows and {} that copy, {} blocks per multiprocessor\n"
       "shared memory: {} bytes: Q ({}, {}) at {}; K ({}, {}) x {} stages at {}; V ({}, {}) x {} stages at {}; key "
       "flags at {}\n"
-      "barriers: cp.async groups and __syncthreads, one per stage\n"
+      "barriers: {}\n"
       "swizzle: 16-byte pieces of 128-byte panels, piece ^ (row mod 8)\n",
       L::kNumbers.head_dim_qk, L::kNumbers.head_dim_v, L::kBlockM, L::kGranule, (rows + L::kBlockM - 1) / L::kBlockM,
-      (rows + L::kBlockM - 1) / L::kBlockM * p.batch * p.num_heads_kv, L::kSchedule.warps, L::kSchedule.blocks_per_sm,
-      L::kBytes, L::kBlockM, L::kNumbers.head_dim_qk, L::kQ, L::kGranule, L::kNumbers.head_dim_qk, L::kSchedule.stages,
-      L::kK, L::kGranule, L::kNumbers.head_dim_v, L::kSchedule.stages, L::kV, L::kPresent);
+      (rows + L::kBlockM - 1) / L::kBlockM * p.batch * p.num_heads_kv, L::kSchedule.warps, L::kSchedule.staging_warps,
+      L::kSchedule.blocks_per_sm, L::kBytes, L::kBlockM, L::kNumbers.head_dim_qk, L::kQ, L::kTileKeys,
+      L::kNumbers.head_dim_qk, L::kSchedule.stages, L::kK, L::kTileKeys, L::kNumbers.head_dim_v, L::kSchedule.stages,
+      L::kV, L::kPresent,
+      L::kHasBarriers ? "mbarriers, full and empty, of every stage" : "cp.async groups and __syncthreads");
   return true;
 }
 

@@ -13,12 +13,11 @@
 #include "kernels/sm80/fmha/fragment.cuh"
 #include "kernels/sm80/fmha/ptx.cuh"
 #include "kernels/sm80/fmha/softmax.cuh"
+#include "kernels/sm80/fmha/stages.cuh"
 #include "kernels/sm80/fmha/tiles.cuh"
 #include "kernels/sm80/fmha/visibility.cuh"
 
 namespace tessera::sm80 {
-
-extern __shared__ __align__(128) uint8_t shared_bytes[];
 
 template <class Tag>
 struct Kernel {
@@ -28,26 +27,15 @@ struct Kernel {
   static constexpr int kSteps = kNumbers.head_dim_qk / 16;  // k16 steps of R1
   static constexpr int kColumns = L::kGranule / 8;          // 8-key columns of S
   static constexpr int kOutColumns = kNumbers.head_dim_v / 8;
-  static constexpr int kBlocks = L::kGranule / 16;  // k16 blocks of R6
+  static constexpr int kTiles = L::kTiles;
+  static constexpr int kTileColumns = kColumns / kTiles;  // of a tile of K
+  static constexpr int kTileBlocks = L::kTileKeys / 16;   // k16 blocks of R6 of a tile of V
   static constexpr int kChunkGranules = kChunkKeys / L::kGranule;
-  static constexpr int kStages = kSchedule.stages;
+  static constexpr bool kHalfAPhaseLater = Stages<Tag>::kHalfAPhaseLater;
   static constexpr int kHeldSteps = kSchedule.query_in_registers ? kSteps : 1;
-  // Newer copies in flight while K or V of the granule in hand is waited for; see README.md, pipeline.
-  static constexpr int kNewerGroups = kStages == 1 ? 1 : 2 * kStages - 3;
 
   const Arguments& args;
   uint32_t shared;
-
-  // The same number, of which the compiler knows nothing: what follows from it is computed here, not ahead of a loop.
-  __device__ __forceinline__ static int forget(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-  }
-
-  // Forgotten at every use: addresses of shared memory are cheaper to compute again than to keep through the loop.
-  __device__ __forceinline__ static int thread() { return forget(static_cast<int>(threadIdx.x)); }
-  __device__ __forceinline__ static int lane() { return thread() % kWarpThreads; }
-  __device__ __forceinline__ static int warp() { return thread() / kWarpThreads; }
 
   // kBlockM rows of (sequence b, K/V head), from row `first` of its `rows`.
   struct Tile {
@@ -119,20 +107,24 @@ struct Kernel {
 
   // ---------------------------------------------------------------- one granule
 
-  // R1: S = Q K^T, a chain of k16 steps from +0.
-  __device__ __forceinline__ void scores(const Fragments& f, float (&s)[kColumns][4], uint32_t k_tile) const {
+  // R1: the columns of S = Q K^T that tile t of K makes, chains of k16 steps from +0; here the steps [begin, end).
+  __device__ __forceinline__ void scores(const Fragments& f, float (&s)[kColumns][4], uint32_t k_tile, int t, int begin,
+                                         int end) const {
+    const int first = t * kTileColumns;
+    if (begin == 0) {
 #pragma unroll
-    for (int n = 0; n < kColumns; ++n) {
+      for (int n = first; n < first + kTileColumns; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        s[n][i] = 0.0F;
+        for (int i = 0; i < 4; ++i) {
+          s[n][i] = 0.0F;
+        }
       }
     }
     // Matrices (keys 0..7) x (k 0..7, 8..15), (keys 8..15) x the same.
     const uint32_t k_row = swizzled_row<L::kQRowBytes>(k_tile, lane() / 16 * 8 + lane() % 8) ^
                            static_cast<uint32_t>(lane() / 8 % 2 * kPieceBytes);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = begin; step < end; ++step) {
       uint32_t a[4];
       if constexpr (!kSchedule.query_in_registers) {
         query_fragment(a, step);
@@ -140,33 +132,36 @@ struct Kernel {
       const uint32_t k_step = (k_row ^ static_cast<uint32_t>(step * 2 % kPanelPieces * kPieceBytes)) +
                               step * 2 / kPanelPieces * kPanelBytes;
 #pragma unroll
-      for (int pair = 0; pair < kColumns / 2; ++pair) {
+      for (int pair = 0; pair < kTileColumns / 2; ++pair) {
         uint32_t b[4];
+        const int n = first + 2 * pair;
         load_matrices(b, k_step + pair * 16 * L::kQRowBytes);
         if constexpr (kSchedule.query_in_registers) {
-          multiply_add<kNumbers.bf16>(s[2 * pair], f.q[step], b[0], b[1]);
-          multiply_add<kNumbers.bf16>(s[2 * pair + 1], f.q[step], b[2], b[3]);
+          multiply_add<kNumbers.bf16>(s[n], f.q[step], b[0], b[1]);
+          multiply_add<kNumbers.bf16>(s[n + 1], f.q[step], b[2], b[3]);
         } else {
-          multiply_add<kNumbers.bf16>(s[2 * pair], a, b[0], b[1]);
-          multiply_add<kNumbers.bf16>(s[2 * pair + 1], a, b[2], b[3]);
+          multiply_add<kNumbers.bf16>(s[n], a, b[0], b[1]);
+          multiply_add<kNumbers.bf16>(s[n + 1], a, b[2], b[3]);
         }
       }
     }
   }
 
-  // R5, R6: O := O + P V, k16 blocks of keys ascending.
-  __device__ __forceinline__ void accumulate(Fragments& f, const float (&p)[kColumns][4], uint32_t v_tile) const {
+  // R5, R6: O := O + P V for the keys of tile t, k16 blocks of keys ascending.
+  __device__ __forceinline__ void accumulate(Fragments& f, const float (&p)[kColumns][4], uint32_t v_tile,
+                                             int t) const {
     // Transposed: matrices (keys 0..7, 8..15) x (dims 0..7), the same x (dims 8..15).
     const uint32_t v_row =
         swizzled_row<L::kVRowBytes>(v_tile, lane() % 16) ^ static_cast<uint32_t>(lane() / 16 * kPieceBytes);
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
+    for (int block = 0; block < kTileBlocks; ++block) {
       uint32_t a[4];
+      const int n = t * kTileColumns + 2 * block;
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
 #pragma unroll
         for (int h = 0; h < kRowsPerThread; ++h) {
-          a[2 * k + h] = round_pair<kNumbers.bf16>(p[2 * block + k][2 * h], p[2 * block + k][2 * h + 1]);
+          a[2 * k + h] = round_pair<kNumbers.bf16>(p[n + k][2 * h], p[n + k][2 * h + 1]);
         }
       }
 #pragma unroll
@@ -249,14 +244,41 @@ struct Kernel {
     return reinterpret_cast<uint32_t*>(shared_bytes + L::kSeen);
   }
 
-  // Hygiene for custom bits: V rows that no row of the block sees may hold NaN and become zero. Between barriers.
-  __device__ __forceinline__ void clear_unseen(uint32_t v_tile) const {
+  // Hygiene for custom bits: V rows of tile t that no row of the block sees may hold NaN and become zero. Between
+  // barriers.
+  __device__ __forceinline__ void clear_unseen(uint32_t v_tile, int t) const {
     constexpr int kPieces = L::kVRowBytes / kPieceBytes;
 #pragma unroll 1
-    for (int at = thread(); at < L::kGranule * kPieces; at += L::kThreads) {
-      const int key = at / kPieces;
+    for (int at = thread(); at < L::kTileKeys * kPieces; at += L::kWorkers) {
+      const int key = t * L::kTileKeys + at / kPieces;
       if ((seen_words()[key % 8 / 2] >> (key / 8 * 2 + key % 2) & 1U) == 0) {
         store_shared(v_tile + at * kPieceBytes, make_uint4(0, 0, 0, 0));
+      }
+    }
+  }
+
+  // The workers of the block have come here.
+  __device__ __forceinline__ static void worker_barrier() {
+    if constexpr (Stages<Tag>::kStaging) {
+      barrier_of_warps<1, L::kWorkers>();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  // clear_unseen, with its barriers; behind the last tile of a granule the bits become those of no key.
+  __device__ __forceinline__ void clear_masked(uint32_t v_tile, int t) const {
+    if constexpr (L::kHasBarriers) {
+      worker_barrier();  // the bits of all warps are there; else the opening of the tile has waited for them
+    }
+    clear_unseen(v_tile, t);
+    worker_barrier();
+    if (t == kTiles - 1) {
+      if (thread() < 4) {
+        seen_words()[thread()] = 0;
+      }
+      if constexpr (L::kHasBarriers) {
+        worker_barrier();
       }
     }
   }
@@ -265,20 +287,20 @@ struct Kernel {
 
   __device__ __forceinline__ float4* state_memory(int level) const {
     const int64_t slot = static_cast<int64_t>(blockIdx.x) * args.state_levels + level;
-    return static_cast<float4*>(args.states) + slot * (L::kStateVectors * L::kThreads) + thread();
+    return static_cast<float4*>(args.states) + slot * (L::kStateVectors * L::kWorkers) + thread();
   }
 
   // f.o, state := chain(the state that waits at `level`, f.o, state).
   __device__ __forceinline__ void fold(Fragments& f, StateRows& state, int level) const {
     const float4* memory = state_memory(level);
-    const float4 scalars = memory[kOutColumns * L::kThreads];
+    const float4 scalars = memory[kOutColumns * L::kWorkers];
     const ChainWeights w = chain_scalars({{scalars.x, scalars.y}, {scalars.z, scalars.w}}, state);
     constexpr int kAtOnce = 4;  // loads in flight; all of them would not fit the registers
 #pragma unroll 1
     for (int n = 0; n < kOutColumns; n += kAtOnce) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        const float4 first = memory[(n + i) * L::kThreads];
+        const float4 first = memory[(n + i) * L::kWorkers];
         f.o[i][0] = __fmaf_rn(first.x, w.first[0], __fmul_rn(f.o[i][0], w.second[0]));
         f.o[i][1] = __fmaf_rn(first.y, w.first[0], __fmul_rn(f.o[i][1], w.second[0]));
         f.o[i][2] = __fmaf_rn(first.z, w.first[1], __fmul_rn(f.o[i][2], w.second[1]));
@@ -292,9 +314,9 @@ struct Kernel {
     float4* memory = state_memory(level);
 #pragma unroll
     for (int n = 0; n < kOutColumns; ++n) {
-      memory[n * L::kThreads] = make_float4(f.o[n][0], f.o[n][1], f.o[n][2], f.o[n][3]);
+      memory[n * L::kWorkers] = make_float4(f.o[n][0], f.o[n][1], f.o[n][2], f.o[n][3]);
     }
-    memory[kOutColumns * L::kThreads] = make_float4(state.m[0], state.m[1], state.l[0], state.l[1]);
+    memory[kOutColumns * L::kWorkers] = make_float4(state.m[0], state.m[1], state.l[0], state.l[1]);
   }
 
   // Ends the current chunk: its state is chained with what waits at the levels up to `level`.
@@ -341,10 +363,10 @@ struct Kernel {
 
   // ---------------------------------------------------------------- one segment
 
+  template <bool kStager>
   __device__ __forceinline__ void attend(Fragments& f, const Tile& tile, int index) const {
     const tessera_kv_segment& segment = args.params.segments[index];
     const TokenRange range = key_range(segment, tile.b);
-    const int first_token = range.first;
     const int keys = range.count;
     const int64_t position0 = first_position(segment, tile.b, keys, tile.tokens.count);
     const int last_row = tile.first + min(L::kBlockM, tile.rows - tile.first) - 1;
@@ -366,103 +388,113 @@ struct Kernel {
 
     const int first = wanted.begin / L::kGranule;
     const int count = (wanted.end - 1) / L::kGranule + 1 - first;
-    // One group per granule and tensor, empty behind the last granule, so that the counts of copy_wait hold. Strides
-    // and pages are read anew for every granule: between the granules their registers belong to S and O.
-    const auto load_k = [&](int j) {
-      if (j < count) {
-        const int same = forget(index);
-        const tessera_kv_segment& its = args.params.segments[same];
-        const KeySource k(its, its.k, args.params.head_dim_qk, args.k_vectors[same], tile.b, tile.head_kv, first_token);
-        load_keys<L::kGranule, L::kQRowBytes, L::kThreads>(
-            shared + L::kK + j % kStages * L::kKBytes, k, (first + j) * L::kGranule, wanted,
-            paged ? shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule : nullptr, thread());
-      }
-      copy_commit();
-    };
-    const auto load_v = [&](int j) {
-      if (j < count) {
-        const int same = forget(index);
-        const tessera_kv_segment& its = args.params.segments[same];
-        const KeySource v(its, its.v, args.params.head_dim_v, args.v_vectors[same], tile.b, tile.head_kv, first_token);
-        load_keys<L::kGranule, L::kVRowBytes, L::kThreads>(shared + L::kV + j % kStages * L::kVBytes, v,
-                                                           (first + j) * L::kGranule, wanted, nullptr, thread());
-      }
-      copy_commit();
-    };
+    const Stages<Tag> stages{.args = args,
+                             .shared = shared,
+                             .segment = index,
+                             .b = tile.b,
+                             .head_kv = tile.head_kv,
+                             .first_token = range.first,
+                             .first = first,
+                             .granules = count,
+                             .wanted = wanted,
+                             .paged = paged};
 
     __syncthreads();  // every warp is done with the stages and words of the segment or tile before
     if (masked && thread() < 4) {
       seen_words()[thread()] = 0;
     }
-#pragma unroll 1
-    for (int j = 0; j < (kStages == 1 ? 1 : kStages - 1); ++j) {
-      load_k(j);
-      load_v(j);
+    if constexpr (L::kHasBarriers) {
+      if (thread() == 0) {
+        stages.init_barriers();
+      }
+      __syncthreads();
     }
+    if constexpr (kHalfAPhaseLater) {
+      stages.start_refills();
+    } else if constexpr (!Stages<Tag>::kStaging) {
+      stages.start();
+    }
+    if constexpr (kStager) {
+      stages.stage_all();
+    } else {
 #pragma unroll 1
-    for (int j = 0; j < count; ++j) {
-      const int first_key = (first + j) * L::kGranule;
-      const uint32_t k_tile = shared + L::kK + j % kStages * L::kKBytes;
-      const uint32_t v_tile = shared + L::kV + j % kStages * L::kVBytes;
-      // A granule without visible keys has no effect on a row (R2).
-      const bool works = first_key < any.end && first_key > any.begin - L::kGranule;
-      float s[kColumns][4];
+      for (int j = 0; j < count; ++j) {
+        const int first_key = (first + j) * L::kGranule;
+        // A granule without visible keys has no effect on a row (R2).
+        const bool works = first_key < any.end && first_key > any.begin - L::kGranule;
+        float s[kColumns][4];
 
-      copy_wait<kNewerGroups>();
-      __syncthreads();  // K of all threads has arrived
-      if constexpr (kStages > 1) {
-        load_k(j + kStages - 1);
-      }
-      enter_chunk(f, index, (first + j) / kChunkGranules);
-      if (works) {
-        scores(f, s, k_tile);
-      }
-      if constexpr (kStages == 1) {
-        __syncthreads();  // K has been read
-        load_k(j + 1);
-      }
-      if (works) {
-        if (args.modifiers || masked) {
-          modify_and_mask_bits(s, visible, forget(index), tile, first_key);
-        }
-        if (first_key < all.begin || first_key > all.end - L::kGranule) {
-          mask_interval(s, visible, first_key + lane() % 4 * 2);
-        }
-        if (paged) {
-          mask_absent(s, shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule + lane() % 4 * 2);
-        }
-        float a[kRowsPerThread];
-        if (softmax_granule(s, f.rows, a, args.c, args.bias)) {
 #pragma unroll
-          for (int n = 0; n < kOutColumns; ++n) {
+        for (int t = 0; t < kTiles; ++t) {
+          stages.template open<Operand::kK>(j * kTiles, t);
+          if (t == 0) {
+            enter_chunk(f, index, (first + j) / kChunkGranules);
+          }
+          const uint32_t k_tile = stages.template stage<Operand::kK>(j * kTiles + t);
+          if constexpr (kHalfAPhaseLater) {
+            if (works) {
+              scores(f, s, k_tile, t, 0, kSteps / 2);
+            }
+            if (j > 0) {
+              stages.template refill<Operand::kV>((j - 1) * kTiles + t + kSchedule.stages);
+            }
+            if (works) {
+              scores(f, s, k_tile, t, kSteps / 2, kSteps);
+            }
+          } else if (works) {
+            scores(f, s, k_tile, t, 0, kSteps);
+          }
+          stages.template close<Operand::kK>(j * kTiles, t);
+        }
+        if (works) {
+          if (args.modifiers || masked) {
+            modify_and_mask_bits(s, visible, forget(index), tile, first_key);
+          }
+          if (first_key < all.begin || first_key > all.end - L::kGranule) {
+            mask_interval(s, visible, first_key + lane() % 4 * 2);
+          }
+          if (paged) {
+            mask_absent(s, shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule + lane() % 4 * 2);
+          }
+          float a[kRowsPerThread];
+          if (softmax_granule(s, f.rows, a, args.c, args.bias)) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              f.o[n][i] = __fmul_rn(f.o[n][i], a[i / 2]);  // R6
+            for (int n = 0; n < kOutColumns; ++n) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) {
+                f.o[n][i] = __fmul_rn(f.o[n][i], a[i / 2]);  // R6
+              }
             }
           }
         }
-      }
-      copy_wait<kNewerGroups>();
-      __syncthreads();  // V of all threads has arrived
-      if constexpr (kStages > 1) {
-        load_v(j + kStages - 1);
-      }
-      if (masked) {
-        clear_unseen(v_tile);
-        __syncthreads();
-        if (thread() < 4) {
-          seen_words()[thread()] = 0;
+        if constexpr (kHalfAPhaseLater) {
+#pragma unroll
+          for (int t = 0; t < kTiles; ++t) {
+            stages.template refill<Operand::kK>(j * kTiles + t + kSchedule.stages);
+          }
+        }
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          stages.template open<Operand::kV>(j * kTiles, t);
+          const uint32_t v_tile = stages.template stage<Operand::kV>(j * kTiles + t);
+          if (masked) {
+            clear_masked(v_tile, t);
+          }
+          if (works) {
+            accumulate(f, s, v_tile, t);
+          }
+          stages.template close<Operand::kV>(j * kTiles, t);
         }
       }
-      if (works) {
-        accumulate(f, s, v_tile);
-      }
-      if constexpr (kStages == 1) {
-        __syncthreads();  // V has been read
-        load_v(j + 1);
-      }
     }
-    copy_wait<0>();
+    if constexpr (L::kHasBarriers) {
+      __syncthreads();
+      if (thread() == 0) {
+        stages.forget_barriers();
+      }
+    } else {
+      copy_wait<0>();
+    }
   }
 
   // ---------------------------------------------------------------- one query tile
@@ -526,7 +558,8 @@ struct Kernel {
     }
   }
 
-  // Query tile `index` of (sequence, K/V head) number `pair`.
+  // Query tile `index` of (sequence, K/V head) number `pair`, as a thread that stages keys or as one that owns rows.
+  template <bool kStager>
   __device__ __forceinline__ void run_tile(int64_t pair, int index) const {
     Tile tile;
     tile.b = static_cast<int>(pair / args.params.num_heads_kv);
@@ -552,20 +585,24 @@ struct Kernel {
         query_fragment(f.q[step], step);
       }
     }
+    if constexpr (L::kHasBarriers) {
+      copy_wait<0>();  // of Q; a barrier of attend() follows
+    }
 #pragma unroll 1
     for (int s = 0; s < args.params.num_segments; ++s) {
-      attend(f, tile, s);
+      attend<kStager>(f, tile, s);
     }
-    const StateRows state = close(f, kSegmentLevel);
-    finish(f, state, tile);
+    if constexpr (!kStager) {
+      const StateRows state = close(f, kSegmentLevel);
+      finish(f, state, tile);
+    }
   }
 };
 
-// Grid: any number of blocks; each walks over the items with its own share of the workspace.
-template <class Tag>
-__global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_per_sm)
-    fmha_sm80(const __grid_constant__ Arguments args) {
-  const Kernel<Tag> kernel{args, shared_address(shared_bytes)};
+// All items of this block.
+template <bool kStager, class Tag>
+__device__ __forceinline__ void run_items(const Kernel<Tag>& kernel) {
+  const Arguments& args = kernel.args;
   for (int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
     const int64_t pair = item / args.items_per_head;
     const int mirror = static_cast<int>(item - pair * args.items_per_head);
@@ -573,9 +610,30 @@ __global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_p
     const int tiles = args.paired_tiles && mirror != last ? 2 : 1;
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
-      kernel.run_tile(pair, t == 0 ? last : mirror);
+      kernel.template run_tile<kStager>(pair, t == 0 ? last : mirror);
     }
   }
+}
+
+// Grid: any number of blocks; each walks over the items with its own share of the workspace.
+template <class Tag>
+__global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_per_sm)
+    fmha_sm80(const __grid_constant__ Arguments args) {
+  using L = Layout<Tag>;
+  const Kernel<Tag> kernel{args, shared_address(shared_bytes)};
+  if constexpr (Tag::kSchedule.staging_warps > 0) {
+    if (threadIdx.x >= L::kWorkers) {
+      if constexpr (Tag::kSchedule.staging_warps == 4) {
+        give_registers<L::kStagerRegisters>();
+      }
+      run_items<true>(kernel);
+      return;
+    }
+    if constexpr (Tag::kSchedule.staging_warps == 4) {
+      take_registers<L::kWorkerRegisters>();
+    }
+  }
+  run_items<false>(kernel);
 }
 
 }  // namespace tessera::sm80

@@ -5,6 +5,23 @@
 
 namespace tessera::sm80 {
 
+// The same number, of which the compiler knows nothing: what follows from it is computed here, not ahead of a loop.
+__device__ __forceinline__ int forget(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// Forgotten at every use: addresses of shared memory are cheaper to compute again than to keep through a loop.
+__device__ __forceinline__ int thread() {
+  return forget(static_cast<int>(threadIdx.x));
+}
+__device__ __forceinline__ int lane() {
+  return thread() % 32;
+}
+__device__ __forceinline__ int warp() {
+  return thread() / 32;
+}
+
 // 32-bit address in the shared window, the form every instruction below takes.
 __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -25,6 +42,50 @@ __device__ __forceinline__ void copy_commit() {
 template <int kNewest>
 __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+}
+
+// A barrier in shared memory whose phases end after `arrivals` arrivals. Its first phase has parity 0.
+__device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void barrier_inval(uint32_t barrier) {
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+}
+
+// Arrives when this thread's copies so far have.
+__device__ __forceinline__ void barrier_arrive_with_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// Until the phase of that parity has ended. A barrier in its first phase counts as behind one of parity 1.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra end;\nbra again;\n"
+      "end:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Registers per thread of the warpgroup from here on. Of sm_90a alone, as are the waits above; an sm_80 build would do
+// without a staging warpgroup.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// A barrier of some of the block's warps; number 0 is that of __syncthreads.
+template <int kNumber, int kThreads>
+__device__ __forceinline__ void barrier_of_warps() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kNumber), "n"(kThreads) : "memory");
 }
 
 __device__ __forceinline__ void store_shared(uint32_t destination, uint4 value) {

@@ -114,10 +114,15 @@ template <int kRows, int kRowBytes, int kThreads>
 __device__ __forceinline__ void load_keys(uint32_t tile, const KeySource& source, int first_key, KeyInterval wanted,
                                           uint8_t* present, int thread) {
   constexpr int kRowStep = kThreads / kPanelPieces;
-  static_assert(kRowStep % 8 == 0 && kRows % kRowStep == 0, "a thread keeps its swizzle");
+  static_assert((kRowStep % 8 == 0 || kRowStep == 4) && kRows % kRowStep == 0, "a thread keeps or flips its swizzle");
   const int piece = thread % kPanelPieces;
   const int first_row = thread / kPanelPieces;
   const uint32_t destination = swizzled_row<kRowBytes>(tile, first_row) ^ static_cast<uint32_t>(piece * kPieceBytes);
+  // Row i of this thread. Steps of four rows flip bit 2 of the row, which is bit 2 of the swizzle.
+  const auto place_of = [destination](int i) {
+    const uint32_t flip = kRowStep % 8 == 0 ? 0U : static_cast<uint32_t>(i % 2 * 4 * kPieceBytes);
+    return (destination ^ flip) + i * kRowStep * kRowBytes;
+  };
   if (source.pages == nullptr && source.vectors) {
     const uint16_t* row = source.data + static_cast<int64_t>(first_key + first_row) * source.stride_token;
     const int64_t step = source.stride_token * kRowStep;
@@ -125,8 +130,7 @@ __device__ __forceinline__ void load_keys(uint32_t tile, const KeySource& source
     for (int i = 0; i < kRows / kRowStep; ++i) {
       const int key = first_key + first_row + i * kRowStep;
       const bool there = key >= wanted.begin && key < wanted.end;
-      copy_pieces<kRowBytes>(destination + i * kRowStep * kRowBytes, there ? row : source.data, piece, source.dims,
-                             there);
+      copy_pieces<kRowBytes>(place_of(i), there ? row : source.data, piece, source.dims, there);
       row += step;
     }
     return;
@@ -154,7 +158,7 @@ __device__ __forceinline__ void load_keys(uint32_t tile, const KeySource& source
       const uint16_t* from =
           source.data +
           (there ? slot[t] * source.stride_token + (source.pages != nullptr ? entry[t] * source.stride_page : 0) : 0);
-      const uint32_t to = destination + (i + t) * kRowStep * kRowBytes;
+      const uint32_t to = place_of(i + t);
       if (present != nullptr && piece == 0) {
         present[first_row + (i + t) * kRowStep] = there ? 1 : 0;
       }
