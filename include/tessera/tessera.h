@@ -155,7 +155,8 @@ typedef struct tessera_kv_segment {
 
   /* Gathered keys of query token i of sequence b, shared by all heads: indices[n * indices_stride + t], t < topk or
    * topk_lens[n], with n = cu_seqlens_q[b] + i, or b * seqlen_q + i; each -1 (no key) or a key index below the length.
-   * NULL: all keys. Of this version's kernels those of the CPU and sm90_fmha_decode take them. */
+   * NULL: all keys. Of this version's kernels those of the CPU, sm90_fmha_decode and sm90_fmha_mqa_512 take them.
+   */
   const int32_t* indices;
   int64_t indices_stride;
   int32_t topk;

@@ -10,6 +10,7 @@
 
 #include "contract/plan.h"
 #include "kernels/sm90/fmha_decode/decode.h"
+#include "registry/sm90_gathered.h"
 #include "registry/sm90_layout.h"
 
 namespace tessera {
@@ -57,43 +58,9 @@ sm90::DecodeProblem segment_of(const tessera_fmha_params& p, int32_t segment) {
   return problem;
 }
 
-bool has_gathered(const tessera_fmha_params& p) {
-  return std::any_of(p.segments, p.segments + p.num_segments, [](const auto& s) { return s.indices != nullptr; });
-}
-
 // Query rows that share K and V.
 int64_t rows_of(const tessera_fmha_params& p) {
   return (has_gathered(p) ? 1 : p.seqlen_q) * (p.num_heads_q / p.num_heads_kv);
-}
-
-// The rows of K and V in the batches or pages of a segment are numbered through; 0 if they cannot be.
-int64_t rows_of_batch(const tessera_tensor& t) {
-  return t.stride_token > 0 && t.stride_batch % t.stride_token == 0 ? t.stride_batch / t.stride_token : 0;
-}
-
-// What the list of a gathered segment has to become.
-sm90::GatheredKeys list_of(const tessera_fmha_params& p, const tessera_kv_segment& s) {
-  constexpr int64_t kFar = int64_t{1} << 40;
-  return {.indices = s.indices,
-          .indices_stride = s.indices_stride,
-          .topk_lens = s.topk_lens,
-          .topk = s.topk,
-          .batch = p.batch,
-          .seqlen_q = p.seqlen_q,
-          .seqlen_k = s.seqlen_k,
-          .seqlens_k = s.seqlens_k,
-          .causal = s.causal != 0,
-          .window_left = std::min(s.window_left, kFar),
-          .window_right = std::min(s.window_right, kFar),
-          .compress_ratio = s.compress_ratio,
-          .q_positions = s.q_positions,
-          .page_table = s.page_table,
-          .page_table_stride = s.page_table_stride,
-          .num_pages = s.num_pages,
-          .page_size = s.page_size,
-          .rows = rows_of_batch(s.k),
-          .sorted = nullptr,
-          .counts = nullptr};
 }
 
 // Every token a sequence; the strides allow it (see the limit).
@@ -123,17 +90,6 @@ void gather(const tessera_fmha_params& p, const tessera_kv_segment& s, sm90::Dec
   problem->compress_ratio = 0;
   problem->q_positions = nullptr;
   flatten(p, problem);
-}
-
-size_t aligned(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-size_t count_bytes(const sm90::GatheredKeys& list) {
-  return aligned(static_cast<size_t>(list.batch * list.seqlen_q) * sizeof(int32_t));
-}
-size_t list_bytes(const sm90::GatheredKeys& list) {
-  return count_bytes(list) + aligned(static_cast<size_t>(list.batch * list.seqlen_q * list.topk) * sizeof(int32_t));
 }
 
 // What is special about problems with gathered keys, or null.
@@ -184,7 +140,7 @@ Sm90DecodeProblem::Sm90DecodeProblem(const tessera_fmha_params& p) : count_(stat
     segments_[i] = segment_of(p, static_cast<int32_t>(i));
     segments_[i].next = i + 1 < count_ ? &segments_[i + 1] : nullptr;
     if (s.indices == nullptr) continue;
-    lists_[list_count_] = list_of(p, s);
+    lists_[list_count_] = gathered_list(p, s);
     listed_[list_count_++] = i;
     gather(p, s, &segments_[i]);
   }
@@ -192,7 +148,7 @@ Sm90DecodeProblem::Sm90DecodeProblem(const tessera_fmha_params& p) : count_(stat
 
 size_t Sm90DecodeProblem::workspace_bytes(const sm90::DecodeEntry& entry) const {
   size_t bytes = sm90::decode_scratch_bytes(entry, segments_[0]);
-  for (size_t i = 0; i < list_count_; ++i) bytes = aligned(bytes) + list_bytes(lists_[i]);
+  for (size_t i = 0; i < list_count_; ++i) bytes = aligned_bytes(bytes) + gathered_list_bytes(lists_[i]);
   return bytes;
 }
 
@@ -200,12 +156,10 @@ std::span<const sm90::GatheredKeys> Sm90DecodeProblem::place(const sm90::DecodeE
   segments_[0].scratch = workspace;
   size_t bytes = sm90::decode_scratch_bytes(entry, segments_[0]);
   for (size_t i = 0; i < list_count_; ++i) {
-    auto* const memory = static_cast<char*>(workspace) + aligned(bytes);
-    lists_[i].counts = reinterpret_cast<int32_t*>(memory);
-    lists_[i].sorted = reinterpret_cast<int32_t*>(memory + count_bytes(lists_[i]));
+    place_gathered_list(&lists_[i], static_cast<char*>(workspace) + aligned_bytes(bytes));
     segments_[listed_[i]].seqlens_k = lists_[i].counts;
     segments_[listed_[i]].page_table = lists_[i].sorted;
-    bytes = aligned(bytes) + list_bytes(lists_[i]);
+    bytes = aligned_bytes(bytes) + gathered_list_bytes(lists_[i]);
   }
   return {lists_.data(), list_count_};
 }

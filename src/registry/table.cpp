@@ -9,6 +9,7 @@
 #include "registry/sm80_rows.h"
 #include "registry/sm90_512_rows.h"
 #include "registry/sm90_decode_rows.h"
+#include "registry/sm90_mqa_512_rows.h"
 #include "registry/sm90_rows.h"
 #endif
 
@@ -82,6 +83,7 @@ bool always() {
 
 constexpr KernelRow kRows[] = {
 #if defined(TESSERA_WITH_CUDA)
+    kSm90Mqa512,
     kSm90Decode,
     kSm90Prefill,
     kSm90Ragged,

@@ -148,6 +148,23 @@ INSTANTIATE_TEST_SUITE_P(Seeds, CudaWide,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
                          param_name);
 
+using CudaMqa = CudaConformance;
+
+TEST_P(CudaMqa, EqualsTheOracle) {
+  constexpr int kProblems = 30;
+  Tallies tallies("mqa", dtype());
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 40000 + group() * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_mqa(seed, dtype()), {.keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_GE(tallies.compared_by("sm90_fmha_mqa_512"), kProblems - 3)
+      << "these problems are made for the kernel for one K/V head whose V is K";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaMqa,
+                         testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
+                         param_name);
+
 class CudaWideFew : public CudaTest, public testing::WithParamInterface<tessera_dtype> {};
 
 // So few that they may run under a memory checker: pages of eight keys and more, some missing; windows; packed heads.

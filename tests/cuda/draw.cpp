@@ -227,4 +227,41 @@ FmhaSpec draw_wide(uint64_t seed, tessera_dtype dtype) {
   return spec;
 }
 
+FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype) {
+  Draw draw(seed);
+  FmhaSpec spec;
+  spec.seed = seed;
+  spec.dtype = dtype;
+  spec.unnormalized = draw.one_in(5);
+  spec.o_dtype = spec.unnormalized || draw.one_in(5) ? TESSERA_F32 : dtype;
+  spec.head_dim_qk = spec.head_dim_v = 512;
+  spec.heads_kv = 1;
+  spec.heads_q = draw.of<int32_t>({1, 2, 7, 8, 16, 24, 64, 64, 96, 128, 128});
+  spec.q_lengths.clear();
+  const int64_t batch = draw.in(1, 4);
+  for (int64_t b = 0; b < batch; ++b) {
+    spec.q_lengths.push_back(draw.of<int64_t>({0, 1, 1, 2, 4, draw.in(3, 30), draw.in(40, 150)}));
+  }
+  spec.head_major = draw.one_in(3);
+  spec.row_padding = draw.of<int64_t>({0, 0, 8, 24});
+  spec.lse = !draw.one_in(5);
+  const int64_t segments = draw.of<int64_t>({1, 1, 2, 2, 3, TESSERA_MAX_SEGMENTS});
+  for (int64_t i = 0; i < segments; ++i) {
+    SegmentSpec s = draw_segment(&draw, spec);
+    s.layout = draw.of({KvLayout::kBatched, KvLayout::kPaged});
+    s.row_padding = draw.of<int64_t>({0, 0, 8, 64});
+    s.v_is_k = true;
+    s.mask = false;
+    if (draw.one_in(3)) s.window_left = draw.of<int64_t>({0, 5, 63, 64, 127, 300, 2100});
+    spec.segments.push_back(s);
+  }
+  if (!spec.unnormalized && draw.one_in(2)) {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    for (int32_t h = 0; h < spec.heads_q; ++h) spec.sinks.push_back(draw.of({-kInf, kInf, 0.0F, 1.5F, -30.0F, 90.0F}));
+  }
+  spec.q_amplitude = draw.of({1.0F, 1.0F, 6.0F, 60.0F});
+  limit_work(&spec);
+  return spec;
+}
+
 }  // namespace tessera::test

@@ -22,4 +22,7 @@ FmhaSpec draw_ragged(uint64_t seed, tessera_dtype dtype);
 // bits.
 FmhaSpec draw_wide(uint64_t seed, tessera_dtype dtype);
 
+// What the kernel for one K/V head of dim 512 whose V is K takes: several segments of any kind but gathered keys.
+FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype);
+
 }  // namespace tessera::test

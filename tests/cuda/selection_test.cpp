@@ -46,6 +46,23 @@ TEST_F(CudaSelection, PrefillAndDecode) {
   EXPECT_EQ(chosen(softcap), "sm80_fmha") << "no multiple of 8";
 }
 
+TEST_F(CudaSelection, OneHeadWhoseValuesAreItsKeys) {
+  tessera_fmha_params p = problem(256, 4096);
+  p.head_dim_qk = p.head_dim_v = 512;
+  p.num_heads_q = 64;
+  p.num_heads_kv = 1;
+  p.q = p.o = view::bshd(p.q.data, 256, 64, 512);
+  p.segments[0].k = p.segments[0].v = view::bshd(p.q.data, 4096, 1, 512);
+  EXPECT_EQ(chosen(p), "sm90_fmha_mqa_512");
+  tessera_fmha_params other = p;
+  other.segments[0].v.data = static_cast<char*>(p.q.data) + 1024;
+  EXPECT_NE(chosen(other), "sm90_fmha_mqa_512") << "other values";
+  other.force_kernel = "sm90_fmha_mqa_512";
+  EXPECT_NE(chosen(other).find("v: got other memory than k"), std::string::npos) << chosen(other);
+  p.seqlen_q = 1;
+  EXPECT_NE(chosen(p), "sm90_fmha_mqa_512") << "four tiles";
+}
+
 TEST_F(CudaSelection, DecodeTakesModifiedScoresAndTwoHeadDims) {
   tessera_fmha_params p = problem(4, 4096);
   p.softcap = 20.0F;

@@ -29,6 +29,12 @@ __device__ __forceinline__ uint32_t in_block(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
+// Relaxed: whoever arrives has only read.
+__device__ __forceinline__ void arrive_in_block(uint32_t barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(in_block(barrier, rank))
+               : "memory");
+}
+
 // Stores to a block's shared memory that count their bytes at a barrier of the same block.
 __device__ __forceinline__ void send(uint32_t address, uint32_t barrier, float value) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address),

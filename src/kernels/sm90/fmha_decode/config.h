@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/divisor.h"
 #include "tessera/tessera.h"
 
 namespace tessera::sm90 {
@@ -83,22 +84,6 @@ inline constexpr int kPartPieces = 36;
 constexpr int state_pieces(int value_dim, int rows) {
   return value_dim / kDecodeColumnGroup * rows / 8 * kPartPieces;
 }
-
-// Division of numbers below 2^31 by a number that the host knows: (n * multiplier) >> shift, exact because the
-// multiplier is 2^shift / divisor rounded up and shift is 31 + ceil(log2 divisor).
-struct Divisor {
-  uint32_t value = 1;
-  uint32_t multiplier = 1U << 31;
-  uint32_t shift = 31;
-
-  static constexpr Divisor of(uint32_t value) {
-    uint32_t bits = 0;
-    while (uint64_t{1} << bits < value) {
-      ++bits;
-    }
-    return {value, static_cast<uint32_t>(((uint64_t{1} << (31 + bits)) + value - 1) / value), 31 + bits};
-  }
-};
 
 struct DecodeStrides {
   int64_t batch, token, head;  // elements

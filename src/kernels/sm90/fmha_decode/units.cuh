@@ -12,10 +12,6 @@
 
 namespace tessera::sm90 {
 
-__device__ __forceinline__ int divide(int number, const Divisor& divisor) {
-  return static_cast<int>(static_cast<uint64_t>(static_cast<uint32_t>(number)) * divisor.multiplier >> divisor.shift);
-}
-
 // Asks for all of the arguments at once: they arrive in lines of 64 bytes, each of which would else be waited for when
 // its first number is needed.
 __device__ __forceinline__ void fetch_arguments(const DecodeArguments& args) {

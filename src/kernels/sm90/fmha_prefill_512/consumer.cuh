@@ -7,9 +7,9 @@
 #include "kernels/sm90/fmha_prefill_512/finish.cuh"
 #include "kernels/sm90/fmha_prefill_512/sums.cuh"
 #include "kernels/sm90/fmha_prefill_512/tiles.cuh"
-#include "kernels/sm90/fmha_prefill_512/wgmma_values.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/wgmma_values.cuh"
 
 namespace tessera::sm90 {
 

@@ -45,12 +45,6 @@ struct Tile512 {
 };
 static_assert(Tile512::kFields * 4 == Layout512::kTileBytes);
 
-// Relaxed: whoever arrives has only read.
-__device__ __forceinline__ void arrive_in_block(uint32_t barrier, uint32_t rank) {
-  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(in_block(barrier, rank))
-               : "memory");
-}
-
 // One thread of the first block draws tiles for both.
 struct TileGiver {
   const Arguments512& args;

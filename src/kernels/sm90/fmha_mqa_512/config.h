@@ -1,0 +1,160 @@
+// Compile-time description of the attention kernel for one K/V head of dim 512 whose V is K, and the arguments it
+// takes. No device code.
+//
+// A block has 64 query rows. Keys go in granules (R0: 64 keys), each of which lies in shared memory once, as K and as
+// V. Two warpgroups score every other granule and sum one half of the output columns over all keys; a sum over keys is
+// never split, so no bit depends on it.
+#pragma once
+
+#include <vector_types.h>
+
+#include <cstdint>
+
+#include "contract/plan.h"
+#include "kernels/sm90/divisor.h"
+#include "kernels/sm90/smem_tile.cuh"
+#include "tessera/tessera.h"
+
+namespace tessera::sm90 {
+
+template <bool kBf16Value>
+struct Mqa512 {
+  static constexpr bool kBf16 = kBf16Value;  // else fp16
+};
+
+// What a query tile is and sees, in words of shared memory.
+struct MqaTileWords {
+  enum Field {
+    kBatch,
+    kToken,     // of the sequence, to which row 0 of the unit belongs
+    kFirstRow,  // of the tile in the unit; row r of the unit is head r % heads of the token r / heads further
+    kRows,      // of the unit
+    kAny,       // 0: they see no key at all
+    kAlone      // 1: all rows belong to one token
+  };
+  // Per segment, behind the header.
+  enum SegmentField {
+    kFirst,  // granules that any row sees keys of
+    kEnd,
+    kOpenFirst,  // those that all rows see whole
+    kOpenEnd,
+    kFirstKey,  // keys that any row sees
+    kStopKey,
+    kLength,    // of the sequence
+    kPosition,  // of its first query token
+    kSegmentFields
+  };
+  static constexpr int kHeader = 8;
+  static constexpr int kWords = kHeader + int{kSegmentFields} * TESSERA_MAX_SEGMENTS;
+};
+
+// A pair of granules, as the producer describes it to the consumers: these flags, its segment, its first granule.
+struct MqaPairFlags {
+  static constexpr int kFresh = 1;        // a chunk (R8) begins with it
+  static constexpr int kSecond = 2;       // its second granule exists
+  static constexpr int kLast = 4;         // of the tile
+  static constexpr int kFirstMasked = 8;  // not all rows see all keys of the first granule
+  static constexpr int kSecondMasked = 16;
+  static constexpr int kLevelShift = 5;  // 1 + the level where the chunk before it goes; 0: there is none
+};
+
+// Shared memory of a block in bytes from its 1024-byte aligned base.
+struct MqaLayout {
+  static constexpr int kDims = 512;
+  static constexpr int kConsumers = 2;                 // warpgroups
+  static constexpr int kColumns = kDims / kConsumers;  // of O, per consumer
+  static constexpr int kRows = 64;
+  static constexpr int kGranule = 64;
+  static constexpr int kPanels = kDims / kPanelColumns;
+  static constexpr int kChunkGranules = kChunkKeys / kGranule;
+
+  // A granule arrives in groups of panels, and is given back in halves: the columns of a consumer.
+  static constexpr int kGroups = 4;
+  static constexpr int kGroupPanels = kPanels / kGroups;
+  static constexpr int kHalves = kConsumers;
+  static constexpr int kGroupsOfHalf = kGroups / kHalves;
+
+  static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
+  static constexpr int kBufferBytes = kPanels * panel_bytes(kGranule);
+  static constexpr int kGroupBytes = kBufferBytes / kGroups;
+  static constexpr int kKeys = 0;
+  static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
+  static constexpr int kQBytes = kPanels * panel_bytes(kRows);
+  static constexpr int kWeights = kQ + kQBytes;  // P of a granule, per buffer, as the following
+  static constexpr int kWeightBytes = panel_bytes(kRows);
+  static constexpr int kSums = kWeights + kBuffers * kWeightBytes;  // R7's sums of it, 16 bytes per thread
+  static constexpr int kSumBytes = 128 * 16;
+  static constexpr int kMaxima = kSums + kBuffers * kSumBytes;  // m behind it and a of R3, per row
+  static constexpr int kMaximaBytes = kRows * 8;
+  static constexpr int kAbsent = kMaxima + kBuffers * kMaximaBytes;  // a byte per key: 1 if it has no page
+  static constexpr int kAbsentBytes = kGranule;
+  static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
+  static constexpr int kTileSlots = 4;
+  static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
+  static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
+  static constexpr int kOutputsAt = kPairs + 2 * 16;  // where a thread's rows of O are, 16 bytes per thread
+  static constexpr int kBarriers = kOutputsAt + kConsumers * 128 * 16;
+  // Barriers, 8 bytes each.
+  static constexpr int kFull = kBarriers;                         // per buffer and group
+  static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
+  static constexpr int kQFull = kEmpty + 8 * kBuffers * kHalves;  // Q and the tile's words
+  static constexpr int kQEmpty = kQFull + 8;
+  static constexpr int kWeightsFull = kQEmpty + 8;               // per buffer: weights, sums, m and a
+  static constexpr int kPairFull = kWeightsFull + 8 * kBuffers;  // per description of a pair
+  static constexpr int kBytes = kPairFull + 8 * 2;
+  static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
+
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 224;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * (65536 / kThreads / 8 * 8),
+                "registers: the roles together exceed what the block starts with");
+};
+
+// One segment (R10). Keys are rows of 512 elements.
+struct MqaSegment {
+  const uint16_t* k;
+  int64_t stride_batch, stride_token;  // elements; of pages if there is a table
+  const int32_t* page_table;           // or null
+  int64_t page_table_stride;
+  int32_t num_pages;
+  Divisor page_size;
+  int32_t seqlen_k;
+  const int32_t* seqlens_k;    // [batch], or null: all seqlen_k
+  const int32_t* q_positions;  // [batch] positions of first tokens, or null: behind the keys
+  bool causal;
+  int32_t window_left, window_right;  // -1: none
+  bool compressed;                    // instead of causal masks and windows
+  Divisor compress_ratio;
+  // Gathered keys: rows of K from `topk` * unit on by ascending key, and how many there are; or null.
+  const int32_t* sorted;
+  const int32_t* counts;
+  int32_t topk;
+};
+
+// Shapes: Q, O (batch, seqlen_q, heads, 512).
+struct MqaArguments {
+  MqaSegment segments[TESSERA_MAX_SEGMENTS];
+  int32_t count;
+  const uint16_t* q;
+  int64_t q_stride_batch, q_stride_token, q_stride_head;
+  void* o;  // of the element type, or fp32 with wide_output
+  int64_t o_stride_batch, o_stride_token, o_stride_head;
+  tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted
+  const float* sinks;                         // per head, or null
+  const int32_t* seqlens_q;                   // [batch], or null: all seqlen_q
+  bool wide_output, unnormalized;
+  bool by_token;  // a unit of rows is a query token (gathered keys: each has its own), else a sequence
+  int32_t seqlen_q;
+  Divisor heads;
+  Divisor unit_tiles;  // query tiles of a unit
+  Divisor units_per_batch;
+  int32_t total_tiles;
+  float c;     // R0
+  float bias;  // b of R4
+  // Scratch of R8, per level (chunks of a superchunk, superchunks of a segment, segments): (block, consumer, piece,
+  // thread), or null where a level is never used.
+  float4* levels[3];
+};
+
+}  // namespace tessera::sm90

@@ -1,0 +1,69 @@
+// Attention with one K/V head of dim 512 whose V is K, on sm_90 under docs/contract.md (hopper-k16-f25). README.md has
+// the roles, the shared-memory map, the barriers and the timing.
+#pragma once
+
+#include "kernels/sm90/fmha_mqa_512/consumer.cuh"
+#include "kernels/sm90/fmha_mqa_512/mqa_512.h"
+#include "kernels/sm90/fmha_mqa_512/producer.cuh"
+
+namespace tessera::sm90 {
+
+__device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
+  using Layout = MqaLayout;
+  constexpr uint32_t kWarps = 4;  // of a warpgroup
+  for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
+    for (int group = 0; group < Layout::kGroups; ++group) {
+      // A thread's copies each; before the first ones what is absent.
+      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? kWarps : 0));
+    }
+    for (int half = 0; half < Layout::kHalves; ++half) {
+      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), kWarps);
+    }
+    barrier_init(shared + Layout::kWeightsFull + 8 * buffer, kWarps);
+    barrier_init(shared + Layout::kPairFull + 8 * buffer, 1);
+  }
+  barrier_init(shared + Layout::kQFull, 128 + 1);
+  barrier_init(shared + Layout::kQEmpty, kWarps * Layout::kConsumers);
+  barrier_init_fence();
+}
+
+// Each block walks over query tiles.
+template <class Tag>
+__global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(const __grid_constant__ MqaArguments args) {
+  using Layout = MqaLayout;
+  extern __shared__ __align__(1024) uint8_t shared_mqa[];
+  const uint32_t shared = shared_address(shared_mqa);
+  const int warpgroup = uniform(static_cast<int>(threadIdx.x) / 128);
+  if (threadIdx.x == 0) {
+    init_mqa_barriers(shared);
+  }
+  __syncthreads();
+  if (warpgroup == 0) {
+    give_registers<Layout::kProducerRegisters>();
+    MqaProducer(args, shared).run();
+  } else {
+    take_registers<Layout::kConsumerRegisters>();
+    if (warpgroup == 1) {
+      MqaConsumer<Tag, 0>(args, shared).run();
+    } else {
+      MqaConsumer<Tag, 1>(args, shared).run();
+    }
+  }
+}
+
+template <class Tag>
+cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream_t stream) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(fmha_mqa_512_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, MqaLayout::kBytes);
+  if (error != cudaSuccess) {
+    return error;
+  }
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(blocks));
+  launch.blockDim = dim3(MqaLayout::kThreads);
+  launch.dynamicSmemBytes = MqaLayout::kBytes;
+  launch.stream = stream;
+  return cudaLaunchKernelEx(&launch, fmha_mqa_512_sm90<Tag>, arguments);
+}
+
+}  // namespace tessera::sm90

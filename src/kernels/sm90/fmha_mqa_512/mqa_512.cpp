@@ -1,0 +1,204 @@
+#include "kernels/sm90/fmha_mqa_512/mqa_512.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "contract/plan.h"
+
+namespace tessera::sm90 {
+namespace {
+
+using Layout = MqaLayout;
+
+constexpr size_t kScratchAlignment = 64;
+constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+Status refuse(Code code, std::string text) {
+  return Status(code, std::move(text));
+}
+
+// Query tokens then have keys of their own.
+bool is_gathered(const MqaProblem& p) {
+  return std::any_of(p.segments, p.segments + p.count, [](const auto& s) { return s.gathered; });
+}
+
+int64_t units(const MqaProblem& p) {
+  return p.q.batch * (is_gathered(p) ? p.q.tokens : 1);
+}
+int64_t unit_tiles(const MqaProblem& p) {
+  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Layout::kRows);
+}
+
+int64_t blocks_of(const MqaProblem& p, int multiprocessors) {
+  return std::min<int64_t>(multiprocessors, mqa_512_tiles(p));
+}
+
+// O (64, 256) in fp32 and four scalars a thread, per consumer.
+constexpr size_t kStateBytes = (Layout::kColumns / 8 + 1) * 128 * 16 * size_t{Layout::kConsumers};
+
+// Which levels of R8's chain a block needs room for.
+bool needs_level(const MqaProblem& p, int level) {
+  int64_t longest = 0;
+  for (int i = 0; i < p.count; ++i) {
+    longest = std::max(longest, p.segments[i].gathered ? p.segments[i].topk : p.segments[i].seqlen_k);
+  }
+  return level == 0   ? longest > kChunkKeys
+         : level == 1 ? longest > int64_t{kChunkKeys} * kSuperchunkChunks
+                      : p.count > 1;
+}
+
+Status check(const MqaProblem& p) {
+  if (p.dtype != TESSERA_F16 && p.dtype != TESSERA_BF16) {
+    return refuse(Code::kUnsupported,
+                  fmt::format("sm90_mqa_512: got dtype {}; allowed f16 and bf16; convert", static_cast<int>(p.dtype)));
+  }
+  if (p.count < 1 || p.count > TESSERA_MAX_SEGMENTS) {
+    return refuse(Code::kInvalidArgument, fmt::format("sm90_mqa_512: got {} segments; allowed 1 to {}; pass as many",
+                                                      p.count, static_cast<int>(TESSERA_MAX_SEGMENTS)));
+  }
+  if (p.q.dims != Layout::kDims || p.o.dims != Layout::kDims || p.o.tokens != p.q.tokens || p.o.heads != p.q.heads ||
+      p.o.batch != p.q.batch) {
+    return refuse(Code::kInvalidArgument,
+                  "sm90_mqa_512: got Q and O of different shapes or of another head dim; "
+                  "allowed equal shapes of head dim 512; pass tensors that fit");
+  }
+  for (int i = 0; i < p.count; ++i) {
+    const MqaSegmentProblem& s = p.segments[i];
+    if (s.k.dims != Layout::kDims || s.k.heads != 1) {
+      return refuse(Code::kInvalidArgument,
+                    fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of 512", s.k.heads, s.k.dims));
+    }
+    if (s.seqlen_k > kLongest / std::max(s.compress_ratio, 1) || s.k.batch > kLongest || s.k.tokens > kLongest) {
+      return refuse(Code::kUnsupported,
+                    fmt::format("sm90_mqa_512: got {} keys that stand for {} each; allowed {} in all; split them",
+                                s.seqlen_k, std::max(s.compress_ratio, 1), kLongest));
+    }
+  }
+  if (p.unnormalized && (!p.wide_output || p.sinks != nullptr)) {
+    return refuse(Code::kInvalidArgument,
+                  "sm90_mqa_512: got a state with sinks or 16-bit O; allowed fp32 O without "
+                  "sinks; change one of them");
+  }
+  if (!(p.softmax_scale > 0.0F) || p.softmax_scale > std::numeric_limits<float>::max()) {
+    return refuse(Code::kInvalidArgument,
+                  fmt::format("softmax_scale: got {}; allowed positive finite numbers; usually 1 / sqrt(head dim)",
+                              p.softmax_scale));
+  }
+  if (p.q.tokens * p.q.heads > kLongest || mqa_512_tiles(p) > kLongest) {
+    return refuse(Code::kUnsupported,
+                  fmt::format("sm90_mqa_512: got {} tokens of {} heads; allowed up to {} tiles of "
+                              "{} rows; split the batch",
+                              p.q.batch * p.q.tokens, p.q.heads, kLongest, static_cast<int>(Layout::kRows)));
+  }
+  return {};
+}
+
+MqaSegment segment_of(const MqaSegmentProblem& p) {
+  MqaSegment s{};
+  s.k = static_cast<const uint16_t*>(p.k.data);
+  s.stride_batch = p.k.stride_batch;
+  s.stride_token = p.k.stride_token;
+  s.page_table = p.page_table;
+  s.page_table_stride = p.page_table_stride;
+  s.num_pages = static_cast<int32_t>(p.page_table != nullptr ? p.k.batch : 0);
+  s.page_size = Divisor::of(static_cast<uint32_t>(std::max<int64_t>(p.k.tokens, 1)));
+  s.seqlen_k = static_cast<int32_t>(p.seqlen_k);
+  s.seqlens_k = p.seqlens_k;
+  s.q_positions = p.q_positions;
+  s.causal = p.causal;
+  // A window of 2^31 - 1 keys is all of them.
+  const auto window = [](int64_t keys) {
+    return keys >= std::numeric_limits<int32_t>::max() ? -1 : static_cast<int32_t>(keys);
+  };
+  s.window_left = window(p.window_left);
+  s.window_right = window(p.window_right);
+  s.compressed = p.compress_ratio > 0;
+  s.compress_ratio = Divisor::of(static_cast<uint32_t>(std::max(p.compress_ratio, 1)));
+  if (p.gathered) {
+    s.sorted = p.sorted;
+    s.counts = p.counts;
+    s.topk = p.topk;
+  }
+  return s;
+}
+
+}  // namespace
+
+int64_t mqa_512_tiles(const MqaProblem& problem) {
+  return units(problem) * unit_tiles(problem);
+}
+
+size_t mqa_512_scratch_bytes(const MqaProblem& problem, int multiprocessors) {
+  size_t bytes = 0;
+  for (int level = 0; level < 3; ++level) {
+    bytes += needs_level(problem, level) ? kStateBytes * static_cast<size_t>(blocks_of(problem, multiprocessors)) : 0;
+  }
+  return bytes;
+}
+
+Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(check(problem));
+  const int64_t blocks = blocks_of(problem, multiprocessors);
+  if (blocks == 0) {
+    return {};  // no row to write
+  }
+  if (mqa_512_scratch_bytes(problem, multiprocessors) != 0 &&
+      (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0)) {
+    return refuse(Code::kWorkspaceTooSmall,
+                  fmt::format("scratch: got none or a misaligned one; allowed {} bytes, {}-byte aligned; pass them",
+                              mqa_512_scratch_bytes(problem, multiprocessors), kScratchAlignment));
+  }
+  MqaArguments a{};
+  a.count = problem.count;
+  for (int i = 0; i < problem.count; ++i) {
+    a.segments[i] = segment_of(problem.segments[i]);
+  }
+  a.q = static_cast<const uint16_t*>(problem.q.data);
+  a.q_stride_batch = problem.q.stride_batch;
+  a.q_stride_token = problem.q.stride_token;
+  a.q_stride_head = problem.q.stride_head;
+  a.o = const_cast<void*>(problem.o.data);
+  a.o_stride_batch = problem.o.stride_batch;
+  a.o_stride_token = problem.o.stride_token;
+  a.o_stride_head = problem.o.stride_head;
+  a.lse = problem.lse;
+  a.row_max = problem.row_max;
+  a.row_sum = problem.row_sum;
+  a.sinks = problem.sinks;
+  a.seqlens_q = problem.seqlens_q;
+  a.wide_output = problem.wide_output;
+  a.unnormalized = problem.unnormalized;
+  a.by_token = is_gathered(problem);
+  a.seqlen_q = static_cast<int32_t>(problem.q.tokens);
+  a.heads = Divisor::of(static_cast<uint32_t>(problem.q.heads));
+  a.unit_tiles = Divisor::of(static_cast<uint32_t>(unit_tiles(problem)));
+  a.units_per_batch = Divisor::of(static_cast<uint32_t>(a.by_token ? problem.q.tokens : 1));
+  a.total_tiles = static_cast<int32_t>(mqa_512_tiles(problem));
+  a.c = score_scale(problem.softmax_scale, false);
+  a.bias = problem.dtype == TESSERA_BF16 ? 0.0F : 7.0F;
+  auto* memory = static_cast<uint8_t*>(problem.scratch);
+  for (int level = 0; level < 3; ++level) {
+    if (needs_level(problem, level)) {
+      a.levels[level] = reinterpret_cast<float4*>(memory);
+      memory += kStateBytes * static_cast<size_t>(blocks);
+    }
+  }
+  const auto launch = problem.dtype == TESSERA_BF16 ? launch_mqa_512<Mqa512<true>> : launch_mqa_512<Mqa512<false>>;
+  const cudaError_t error = launch(a, static_cast<int>(blocks), stream);
+  if (error != cudaSuccess) {
+    return Status(Code::kDevice, fmt::format("sm90_mqa_512: got {} ({}); allowed a launch on an sm_90 device; choose "
+                                             "one",
+                                             cudaGetErrorName(error), cudaGetErrorString(error)));
+  }
+  return {};
+}
+
+}  // namespace tessera::sm90

@@ -1,0 +1,61 @@
+// Host side of the kernels for one K/V head of dim 512 whose V is K: from a problem to arguments and a launch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "kernels/sm90/fmha_mqa_512/config.h"
+#include "kernels/sm90/tma_map.h"
+
+namespace tessera::sm90 {
+
+// One segment (R10). `k` is (batch, token, 1 head, 512), or a page pool (page, slot, 1 head, 512).
+struct MqaSegmentProblem {
+  TensorView k;
+  int64_t seqlen_k = 0;
+  const int32_t* seqlens_k = nullptr;
+  const int32_t* page_table = nullptr;
+  int64_t page_table_stride = 0;
+  const int32_t* q_positions = nullptr;
+  bool causal = false;
+  int64_t window_left = -1, window_right = -1;
+  int32_t compress_ratio = 0;
+  // Gathered keys, sorted (fmha_decode/gather.h): rows and their number for every query token.
+  bool gathered = false;
+  const int32_t* sorted = nullptr;
+  const int32_t* counts = nullptr;
+  int32_t topk = 0;
+};
+
+struct MqaProblem {
+  tessera_dtype dtype = TESSERA_BF16;
+  TensorView q, o;  // (batch, token, head, 512)
+  MqaSegmentProblem segments[TESSERA_MAX_SEGMENTS];
+  int32_t count = 0;
+  const int32_t* seqlens_q = nullptr;
+  float softmax_scale = 1.0F;
+  const float* sinks = nullptr;
+  bool wide_output = false;   // O in fp32
+  bool unnormalized = false;  // O as in the state
+  tessera_row_scalars lse{}, row_max{}, row_sum{};
+  void* scratch = nullptr;
+};
+
+template <class Tag>
+cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream_t stream);
+
+// Query tiles of a problem.
+int64_t mqa_512_tiles(const MqaProblem& problem);
+
+// Scratch of a launch: what each block has chained so far, of chunks where a segment may have several, of superchunks
+// likewise, and of segments. Launches that run at the same time need scratch of their own.
+size_t mqa_512_scratch_bytes(const MqaProblem& problem, int multiprocessors);
+
+// Checks the problem and enqueues the kernel. kInvalidArgument or kUnsupported before anything is enqueued, kDevice if
+// CUDA refuses.
+Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t stream);
+
+}  // namespace tessera::sm90

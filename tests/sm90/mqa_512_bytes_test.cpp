@@ -1,0 +1,317 @@
+// The kernel for one K/V head of dim 512 whose V is K against the oracle, byte for byte, through the public interface:
+// windows, compressed and gathered keys, pages, segments, sinks, states, any number of heads. Needs an sm_90 GPU.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/decode.h"
+#include "cuda/gathered.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr const char* kMqa = "sm90_fmha_mqa_512";
+
+class Mqa512Bytes : public CudaTest, public testing::WithParamInterface<tessera_dtype> {
+ protected:
+  // `tokens` query tokens of each sequence, one segment of these lengths, causal.
+  static FmhaSpec mqa(int32_t heads, int64_t tokens, const std::vector<int64_t>& lengths) {
+    FmhaSpec spec;
+    spec.dtype = spec.o_dtype = GetParam();
+    spec.head_dim_qk = spec.head_dim_v = 512;
+    spec.heads_q = heads;
+    spec.heads_kv = 1;
+    spec.q_lengths.assign(lengths.size(), tokens);
+    spec.segments.emplace_back();
+    spec.segments[0].lengths = lengths;
+    spec.segments[0].v_is_k = true;
+    spec.segments[0].causal = 1;
+    return spec;
+  }
+  // The shape of a sparse layer: a window over the raw keys, then keys that each stand for `ratio` of those.
+  static FmhaSpec window_and_compressed(int32_t heads, int64_t tokens, const std::vector<int64_t>& lengths,
+                                        int32_t ratio) {
+    FmhaSpec spec = mqa(heads, tokens, lengths);
+    spec.segments[0].window_left = 127;
+    SegmentSpec compressed = spec.segments[0];
+    compressed.causal = 0;
+    compressed.window_left = -1;
+    compressed.compress_ratio = ratio;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      compressed.lengths[b] = lengths[b] / ratio;
+      compressed.q_positions.push_back(static_cast<int32_t>(lengths[b] - tokens));
+    }
+    spec.segments.push_back(compressed);
+    for (int32_t h = 0; h < heads; ++h) {
+      spec.sinks.push_back(0.25F * static_cast<float>(h % 9) - 1.0F);
+    }
+    return spec;
+  }
+
+  using Gathered = std::pair<size_t, const Lists*>;  // a segment and its lists
+
+  static FmhaOutputs by_oracle(const FmhaProblem& problem, const std::optional<Gathered>& gathered) {
+    FmhaOutputs out = problem.make_outputs();
+    tessera_fmha_params params = problem.params(&out);
+    if (gathered.has_value()) {
+      const Lists& lists = *gathered->second;
+      lists.put(&params.segments[gathered->first], lists.indices.data(), lists.lens.data());
+    }
+    const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 64);
+    const Status status = oracle_fmha(Arithmetic::kHopperK16F25, params, threads);
+    EXPECT_TRUE(status.ok()) << status.text();
+    return out;
+  }
+  static FmhaOutputs by_kernel(const FmhaProblem& problem, const std::optional<Gathered>& gathered) {
+    DeviceProblem device(problem, {.keep_lengths = problem.spec().heads_q % 3 != 0});
+    DeviceArrays arrays;
+    if (gathered.has_value()) {
+      const auto place = [&](const std::vector<int32_t>& values) {
+        return static_cast<const int32_t*>(arrays.place(values.data(), values.size() * sizeof(int32_t), false));
+      };
+      const Lists& lists = *gathered->second;
+      lists.put(&device.params.segments[gathered->first], place(lists.indices), place(lists.lens));
+    }
+    FmhaOutputs out;
+    EXPECT_EQ(run_on(device, kMqa, &out), "");
+    EXPECT_EQ(arrays.damage(), "");
+    return out;
+  }
+  static void check(const FmhaSpec& spec) {
+    SCOPED_TRACE(to_text(spec));
+    const FmhaProblem problem(spec);
+    EXPECT_EQ(first_difference(problem, by_oracle(problem, {}), by_kernel(problem, {})), "");
+  }
+  static void check_gathered(const FmhaSpec& spec, size_t segment, int32_t topk, bool limited = false) {
+    SCOPED_TRACE(to_text(spec) + ", topk " + std::to_string(topk));
+    const FmhaProblem problem(spec);
+    const Lists lists(spec, segment, topk, limited, static_cast<uint32_t>(topk) + 9);
+    const Gathered gathered{segment, &lists};
+    EXPECT_EQ(first_difference(problem, by_oracle(problem, gathered), by_kernel(problem, gathered)), "");
+  }
+};
+
+TEST_P(Mqa512Bytes, OneGranuleAndOnePair) {
+  for (const int64_t keys : {1, 63, 64, 65, 127, 128, 129, 200}) {
+    check(mqa(64, 1, {keys}));
+  }
+}
+
+TEST_P(Mqa512Bytes, AnyNumberOfHeads) {
+  for (const int32_t heads : {1, 8, 16, 24, 64, 96, 128}) {
+    check(mqa(heads, 5, {300}));
+    FmhaSpec full = mqa(heads, 3, {70, 0, 257});
+    full.segments[0].causal = 0;
+    check(full);
+  }
+}
+
+TEST_P(Mqa512Bytes, ManyTokens) {
+  check(mqa(3, 150, {150}));
+  check(mqa(2, 100, {40, 700}));
+  check(mqa(1, 300, {1}));
+}
+
+TEST_P(Mqa512Bytes, MoreTilesThanBlocks) {
+  check(mqa(64, 300, {310}));
+}
+
+TEST_P(Mqa512Bytes, WindowsBeginAndEndAnywhere) {
+  for (const int64_t keys : {100, 128, 191, 192, 300, 1000}) {
+    FmhaSpec spec = mqa(64, 2, {keys, keys - 7});
+    spec.segments[0].window_left = 127;
+    check(spec);
+    spec.heads_q = 8;
+    spec.q_lengths = {30, 30};
+    spec.segments[0].causal = 0;
+    spec.segments[0].window_left = 20;
+    spec.segments[0].window_right = 10;
+    check(spec);
+  }
+}
+
+TEST_P(Mqa512Bytes, ChunksAndTheirChain) {
+  check(mqa(8, 3, {2048, 2049, 4200}));
+  FmhaSpec spec = mqa(16, 2, {6300});
+  spec.q_amplitude = 20.0F;
+  check(spec);
+  spec.segments[0].window_left = 4000;
+  check(spec);
+}
+
+TEST_P(Mqa512Bytes, SuperchunksAndTheirChain) {
+  check(mqa(2, 1, {33000}));
+  FmhaSpec spec = window_and_compressed(2, 1, {67000}, 2);
+  spec.segments[0].window_left = 36000;
+  check(spec);
+}
+
+TEST_P(Mqa512Bytes, MovingMaxima) {
+  for (const float amplitude : {0.0F, 1e-3F, 20.0F, 200.0F}) {
+    FmhaSpec spec = mqa(64, 2, {700});
+    spec.q_amplitude = amplitude;
+    check(spec);
+    spec = window_and_compressed(24, 4, {900, 40}, 4);
+    spec.q_amplitude = amplitude;
+    check(spec);
+  }
+}
+
+TEST_P(Mqa512Bytes, PagesOfAnySize) {
+  for (const int32_t page : {1, 3, 16, 64, 100}) {
+    FmhaSpec spec = mqa(64, 2, {400, 0, 90});
+    spec.segments[0].layout = KvLayout::kPaged;
+    spec.segments[0].page_size = page;
+    spec.segments[0].unlisted_pages = page % 2 == 0;
+    check(spec);
+    spec.segments[0].window_left = 70;
+    check(spec);
+  }
+}
+
+TEST_P(Mqa512Bytes, WindowAndCompressedKeys) {
+  for (const int32_t heads : {64, 128, 16}) {
+    for (const int32_t ratio : {4, 128}) {
+      check(window_and_compressed(heads, 3, {1500, 3, 130}, ratio));
+    }
+  }
+  FmhaSpec spec = window_and_compressed(64, 2, {9000}, 4);
+  check(spec);
+  std::swap(spec.segments[0], spec.segments[1]);
+  check(spec);
+}
+
+TEST_P(Mqa512Bytes, WindowAndGatheredKeys) {
+  for (const int32_t heads : {64, 128, 96, 16}) {
+    check_gathered(window_and_compressed(heads, 3, {1500, 30, 700}, 4), 1, 130);
+  }
+  check_gathered(window_and_compressed(64, 2, {9000, 5000}, 4), 1, 512);
+  check_gathered(window_and_compressed(64, 1, {9000, 5000}, 4), 1, 700, true);
+  check_gathered(window_and_compressed(8, 1, {9000}, 2), 1, 2100);
+  FmhaSpec spec = window_and_compressed(64, 2, {3000, 64}, 4);
+  std::swap(spec.segments[0], spec.segments[1]);
+  check_gathered(spec, 0, 300);
+}
+
+TEST_P(Mqa512Bytes, GatheredKeysAloneAndOnPages) {
+  for (const int32_t page : {0, 1, 5, 64}) {
+    FmhaSpec spec = mqa(64, 2, {900, 17, 2300});
+    if (page != 0) {
+      spec.segments[0].layout = KvLayout::kPaged;
+      spec.segments[0].page_size = page;
+    }
+    check_gathered(spec, 0, 200);
+  }
+}
+
+TEST_P(Mqa512Bytes, StatesAndWideOutput) {
+  FmhaSpec spec = window_and_compressed(64, 2, {1500, 0, 130}, 4);
+  spec.o_dtype = TESSERA_F32;
+  check(spec);
+  spec.sinks.clear();
+  spec.unnormalized = true;
+  check(spec);
+  check_gathered(spec, 1, 130);
+}
+
+TEST_P(Mqa512Bytes, LayoutsWithPaddingAndHeadsFirst) {
+  FmhaSpec spec = window_and_compressed(24, 5, {400, 77}, 4);
+  spec.row_padding = 8;
+  spec.segments[0].row_padding = spec.segments[1].row_padding = 64;
+  check(spec);
+  spec.head_major = true;
+  check(spec);
+  spec.q_bound = 9;
+  spec.q_lengths = {5, 2};
+  check(spec);
+}
+
+// The states of the segments, each from a launch of its own, chained outside.
+TEST_P(Mqa512Bytes, OneLaunchEqualsTwoPassesThatAreMerged) {
+  FmhaSpec spec = window_and_compressed(64, 3, {1500}, 4);
+  const FmhaProblem problem(spec);
+  const FmhaOutputs whole = by_kernel(problem, {});
+  std::vector<FmhaOutputs> states;
+  FmhaSpec single = spec;
+  single.sinks.clear();
+  single.unnormalized = true;
+  single.o_dtype = TESSERA_F32;
+  const FmhaProblem layout(single);
+  for (const size_t segment : {0U, 1U}) {
+    DeviceProblem device(layout);
+    device.params.segments[0] = device.params.segments[segment];
+    device.params.num_segments = 1;
+    states.emplace_back();
+    ASSERT_EQ(run_on(device, kMqa, &states.back()), "");
+  }
+  FmhaOutputs merged = problem.make_outputs();
+  const tessera_fmha_params to = problem.params(&merged);
+  tessera_merge_params merge{};
+  merge.struct_size = sizeof merge;
+  merge.dtype = spec.dtype;
+  merge.o_dtype = spec.o_dtype;
+  merge.head_dim_qk = merge.head_dim_v = 512;
+  merge.num_heads_q = spec.heads_q;
+  merge.num_rows = 3;
+  merge.num_states = 2;
+  std::vector<uint8_t> o = states[0].o;
+  std::vector<float> row_max = states[0].row_max;
+  std::vector<float> row_sum = states[0].row_sum;
+  o.insert(o.end(), states[1].o.begin(), states[1].o.end());
+  row_max.insert(row_max.end(), states[1].row_max.begin(), states[1].row_max.end());
+  row_sum.insert(row_sum.end(), states[1].row_sum.begin(), states[1].row_sum.end());
+  FmhaOutputs first = states[0];
+  const tessera_fmha_params from = layout.params(&first);
+  merge.o_states = from.o;
+  merge.o_states.data = o.data() + (static_cast<const uint8_t*>(from.o.data) - first.o.data());
+  merge.o_states.stride_batch = static_cast<int64_t>(states[0].o.size() / 4);
+  const auto several = [](const tessera_row_scalars& scalars, const std::vector<float>& single_state,
+                          std::vector<float>& both) {
+    tessera_row_scalars all = scalars;
+    all.data = both.data() + (scalars.data - single_state.data());
+    all.stride_batch = static_cast<int64_t>(single_state.size());
+    return all;
+  };
+  merge.row_max_log2_states = several(from.row_max_log2, first.row_max, row_max);
+  merge.row_sum_states = several(from.row_sum, first.row_sum, row_sum);
+  merge.sinks = to.sinks;
+  merge.o = to.o;
+  merge.lse_natural_no_sink = to.lse_natural_no_sink;
+  const Status status = oracle_merge(Arithmetic::kHopperK16F25, merge);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(first_difference(problem, merged, whole), "");
+}
+
+// 64 heads alone have the bits that they have among 128.
+TEST_P(Mqa512Bytes, HeadsDoNotMeet) {
+  const FmhaProblem problem(window_and_compressed(128, 2, {1200}, 4));
+  DeviceProblem device(problem);
+  FmhaOutputs all;
+  ASSERT_EQ(run_on(device, kMqa, &all), "");
+  tessera_fmha_params half = device.params;
+  half.num_heads_q = 64;
+  FmhaOutputs some;
+  ASSERT_EQ(run_on(device, half, kMqa, &some), "");
+  for (int64_t token = 0; token < 2; ++token) {
+    for (int64_t head = 0; head < 64; ++head) {
+      EXPECT_TRUE(problem.row(all, 0, token, head) == problem.row(some, 0, token, head)) << token << " " << head;
+    }
+  }
+}
+
+TEST_P(Mqa512Bytes, OtherValuesThanKeysAreRefused) {
+  FmhaSpec spec = mqa(64, 1, {100});
+  spec.segments[0].v_is_k = false;
+  const FmhaProblem problem(spec);
+  EXPECT_EQ(run_cuda(kMqa, problem).status, TESSERA_UNSUPPORTED);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Mqa512Bytes, testing::Values(TESSERA_BF16, TESSERA_F16), dtype_name);
+
+}  // namespace
+}  // namespace tessera::test
