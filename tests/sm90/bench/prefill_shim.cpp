@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/sm90/fmha_prefill/table.h"
+#include "kernels/sm90/fmha_prefill_512/prefill_512.h"
 #include "tests/sm90/bench/variants.h"
 
 namespace {
@@ -32,6 +33,18 @@ const PrefillEntry* find(const char* variant, int head_dim, bool bf16, bool caus
   return nullptr;
 }
 
+// Of head dim 512.
+const Prefill512Entry* find_512(const char* variant, bool bf16) {
+  if (std::strcmp(variant, "contract") == 0) {
+    return &find_prefill_512(bf16);
+  }
+  return std::strcmp(variant, "free") == 0 && bf16 ? &free_prefill_512() : nullptr;
+}
+bool has_variant(const char* variant, int head_dim, bool bf16, bool causal) {
+  return head_dim == Layout512::kDims ? find_512(variant, bf16) != nullptr
+                                      : find(variant, head_dim, bf16, causal) != nullptr;
+}
+
 }  // namespace
 
 // Q, O (batch, seqlen_q, heads_q, head_dim), K, V (batch, seqlen_k, heads_kv, head_dim), contiguous; LSE (batch,
@@ -42,8 +55,7 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(
     const char* variant, int bf16, int causal, int batch, int seqlen_q, int seqlen_k, int heads_q, int heads_kv,
     int head_dim, const void* q, const void* k, const void* v, void* o, float* lse, void* scratch, float scale,
     int blocks, void* extra, void* stream) {
-  const PrefillEntry* entry = find(variant, head_dim, bf16 != 0, causal != 0);
-  if (entry == nullptr) {
+  if (!has_variant(variant, head_dim, bf16 != 0, causal != 0)) {
     std::fprintf(stderr, "variant %s: not built for this head dim, dtype and mask\n", variant);
     return 1;
   }
@@ -73,7 +85,11 @@ extern "C" __attribute__((visibility("default"))) int tessera_bench_prefill(
   } else {
     problem.timeline = extra;
   }
-  const tessera::Status status = run_prefill(*entry, problem, blocks, static_cast<cudaStream_t>(stream));
+  auto* const cuda_stream = static_cast<cudaStream_t>(stream);
+  const tessera::Status status =
+      head_dim == Layout512::kDims
+          ? run_prefill_512(*find_512(variant, bf16 != 0), problem, blocks, cuda_stream)
+          : run_prefill(*find(variant, head_dim, bf16 != 0, causal != 0), problem, blocks, cuda_stream);
   if (!status.ok()) {
     std::fprintf(stderr, "%s\n", status.text().c_str());
   }
@@ -86,11 +102,12 @@ extern "C" __attribute__((visibility("default"))) size_t tessera_bench_scratch_b
   PrefillProblem problem;
   problem.q.dims = head_dim;
   problem.k.tokens = int64_t{4} * seqlen_k;  // variants have chunks down to a quarter of the contract's
-  return prefill_scratch_bytes(problem, blocks);
+  return head_dim == Layout512::kDims ? prefill_512_scratch_bytes(problem, blocks)
+                                      : prefill_scratch_bytes(problem, blocks);
 }
 
 // 1 if the variant is built for this head dim, dtype and mask.
 extern "C" __attribute__((visibility("default"))) int tessera_bench_has_variant(const char* variant, int head_dim,
                                                                                 int bf16, int causal) {
-  return find(variant, head_dim, bf16 != 0, causal != 0) != nullptr ? 1 : 0;
+  return has_variant(variant, head_dim, bf16 != 0, causal != 0) ? 1 : 0;
 }

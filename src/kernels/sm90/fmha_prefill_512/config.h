@@ -20,6 +20,7 @@ namespace tessera::sm90 {
 template <bool kBf16Value>
 struct Prefill512 {
   static constexpr bool kBf16 = kBf16Value;  // else fp16
+  static constexpr bool kChunks = true;      // R8; a benchmark's variant has one chunk without end
 };
 
 // Shared memory of a block in bytes from its 1024-byte aligned base.

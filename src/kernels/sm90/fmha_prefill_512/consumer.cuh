@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/sm90/fmha_prefill_512/finish.cuh"
+#include "kernels/sm90/fmha_prefill_512/sums.cuh"
 #include "kernels/sm90/fmha_prefill_512/tiles.cuh"
 #include "kernels/sm90/fmha_prefill_512/wgmma_values.cuh"
 #include "kernels/sm90/smem_tile.cuh"
@@ -12,7 +13,7 @@
 
 namespace tessera::sm90 {
 
-template <class Tag, int kRank>
+template <class Tag>
 class Consumer512 {
   using Layout = Layout512;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
@@ -38,12 +39,12 @@ class Consumer512 {
   };
 
  public:
-  __device__ __forceinline__ Consumer512(const Arguments512& args, uint32_t shared, int warpgroup)
-      : args_(args), shared_(shared), w_(warpgroup) {}
+  __device__ __forceinline__ Consumer512(const Arguments512& args, uint32_t shared, int warpgroup, int rank)
+      : args_(args), shared_(shared), w_(warpgroup), rank_(rank) {}
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain512<Tag> chain(args_, w_, kRank);
+    const Chain512<Tag> chain(args_, shared_, w_, rank_);
     if (thread() == 0) {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
@@ -64,11 +65,11 @@ class Consumer512 {
       }
       if (first < end_) {
         attend(f, chain, first);
-        chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, (end_ - 1) / Layout::kChunkPairs), tile());
+        chain.finish(f.o, closed_rows({f.m[0], f.m[1]}, chunk_of(end_ - 1)), tile());
       } else {
         chain.store_nothing(tile());
         named_barrier_sync(kOwnBarrier + w_, 128);  // all have seen Q full
-        give_query_back();
+        chain.give_query_back();
       }
       named_barrier_sync(kOwnBarrier + w_, 128);  // all have read what the tile is
       if (thread() == 0) {
@@ -81,6 +82,12 @@ class Consumer512 {
  private:
   __device__ __forceinline__ static int thread() {
     return thread_index() % 128;
+  }
+  __device__ __forceinline__ static bool begins_chunk(int pair) {
+    return Tag::kChunks && pair % Layout::kChunkPairs == 0;
+  }
+  __device__ __forceinline__ static int chunk_of(int pair) {
+    return Tag::kChunks ? pair / Layout::kChunkPairs : 0;
   }
   // Opaque, so that addresses are computed where they are used rather than kept.
   __device__ __forceinline__ uint32_t base() const {
@@ -97,8 +104,8 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t maxima_full() const {
     return base() + Layout::kMaximaFull + 8 * w_;
   }
-  __device__ __forceinline__ static uint32_t peer(uint32_t address) {
-    return in_block(address, 1 - kRank);
+  __device__ __forceinline__ uint32_t peer(uint32_t address) const {
+    return in_block(address, static_cast<uint32_t>(1 - rank_));
   }
 
   // A lane of every warp speaks for it.
@@ -140,14 +147,16 @@ class Consumer512 {
     using VTile = MnMajorTile<Layout::kSliceKeys>;
     const uint64_t v = tile_descriptor<VTile>(operands() + Layout::kRing + slice * Layout::kSliceBytes);
     const int block = slice % kBlocks;
-    wgmma_fence();
-    if (slice / kBlocks == kRank) {
+    if (slice / kBlocks == rank_) {  // ptxas wants the whole stage in either branch
+      wgmma_fence();
       wgmma_rs<kElement>(f.o, f.p[block], v, keep);
+      wgmma_commit();
     } else {
       const uint64_t p = tile_descriptor<KMajorTile>(operands() + Layout::kWeights + w_ * Layout::kWeightBytes);
+      wgmma_fence();
       wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block), v, keep);
+      wgmma_commit();
     }
-    wgmma_commit();
   }
 
   // ---------------------------------------------------------------- softmax
@@ -161,22 +170,28 @@ class Consumer512 {
     }
   }
 
-  // Bits of eight keys each of the own granule of pair number `count` that have no page.
+  // Bits of eight keys each of the own granule of pair number `count` that have no page. The first lane of a warp reads
+  // them for all, because it is the one that gives the slices back, behind which they change.
   __device__ __forceinline__ int absent_keys(uint32_t count) const {
-    return args_.ragged.page_table == nullptr
-               ? 0
-               : load_shared(base() + Layout::kAbsent + 4 * (count % Layout::kAbsentWords));
+    if (args_.ragged.page_table == nullptr) {
+      return 0;
+    }
+    int absent = 0;
+    if (thread() % 32 == 0) {
+      absent = load_shared(base() + Layout::kAbsent + 4 * (count % Layout::kAbsentWords));
+    }
+    return uniform(absent);
   }
   // Whether some row of the tile does not see all of a pair, which is number `count`.
   __device__ __forceinline__ bool is_masked(int pair, uint32_t count) const {
-    return pair < open_first_ || pair >= open_end_ || uniform(absent_keys(count)) != 0;
+    return pair < open_first_ || pair >= open_end_ || absent_keys(count) != 0;
   }
   // R2 of the own granule of a pair.
   __device__ __forceinline__ void mask(Fragments& f, int pair, int absent) const {
     const int t = thread();
     const RaggedSight sight = tile().sight(args_.ragged);
     const int row = tile().get(Tile512::kFirstRow) + w_ * Layout::kRows + t / 32 * 16 + t % 32 / 4;
-    const int first_key = pair * Layout::kPairKeys + kRank * Layout::kGranule + t % 4 * 2;
+    const int first_key = pair * Layout::kPairKeys + rank_ * Layout::kGranule + t % 4 * 2;
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       const int token = (row + 8 * h) / args_.packed;
@@ -231,13 +246,13 @@ class Consumer512 {
       const float theirs = h == 0 ? others.x : others.y;
 #pragma unroll
       for (int granule = 0; granule < 2; ++granule) {
-        const float u = ceil_of_product(granule == kRank ? mu[h] : theirs, args_.c);
+        const float u = ceil_of_product(granule == rank_ ? mu[h] : theirs, args_.c);
         const float after = u > __fadd_rn(m, kLazyThreshold) ? u : m;
         // Without any key so far O and l are 0, whatever they are multiplied with.
         a[granule][h] = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
         moved |= a[granule][h] != 1.0F && !(fresh && granule == 0);
         m = after;
-        if (granule == kRank) {
+        if (granule == rank_) {
           f.own.m[h] = m;
         }
       }
@@ -271,14 +286,18 @@ class Consumer512 {
     const int row = t / 32 * 16 + t % 32 / 4;
     const uint32_t full = peer(weights_full());
     const uint32_t weights = peer(base() + Layout::kWeights + w_ * Layout::kWeightBytes);
+    // All four at once, because each step waits for shuffles.
+    uint4 pieces[2 * kRowsPerThread];
 #pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
+    for (int i = 0; i < 2 * kRowsPerThread; ++i) {
+      const int h = i / 2;
+      const int block = i % 2 * 2;
+      pieces[i] = make_uint4(f.p[block][h], f.p[block][2 + h], f.p[block + 1][h], f.p[block + 1][2 + h]);
+    }
+    transpose_quads(pieces);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 piece =
-            transpose_quad(f.p[2 * half][h], f.p[2 * half][2 + h], f.p[2 * half + 1][h], f.p[2 * half + 1][2 + h]);
-        send(weights + swizzled_offset(Layout::kRows, row + 8 * h, 8 * (4 * half + t % 4)), full, piece);
-      }
+    for (int i = 0; i < 2 * kRowsPerThread; ++i) {
+      send(weights + swizzled_offset(Layout::kRows, row + 8 * (i / 2), 8 * (4 * (i % 2) + t % 4)), full, pieces[i]);
     }
     send(peer(base() + Layout::kSums + w_ * Layout::kSumBytes + 16 * t), full, load_piece(own_sums_at()));
   }
@@ -286,8 +305,8 @@ class Consumer512 {
   // R7, once the other block's weights and sums are here.
   __device__ __forceinline__ void add_pair_sums(bool fresh) const {
     GranuleSums sums[2];
-    load_sums(own_sums_at(), sums[kRank].g);
-    load_sums(sums_at(Layout::kSums), sums[1 - kRank].g);
+    load_sums(sums_at(rank_ == 0 ? Layout::kOwnSums : Layout::kSums), sums[0].g);
+    load_sums(sums_at(rank_ == 0 ? Layout::kSums : Layout::kOwnSums), sums[1].g);
     Sums a;
     load_sums(factors_at(), a);
     ChunkRows rows;
@@ -321,33 +340,11 @@ class Consumer512 {
   __device__ __forceinline__ uint32_t own_sums_at() const {
     return sums_at(Layout::kOwnSums);
   }
-  __device__ __forceinline__ static void load_sums(uint32_t from, Sums& sums) {
-    const uint4 x = load_piece(from);
-    sums[0][0] = __uint_as_float(x.x);
-    sums[0][1] = __uint_as_float(x.y);
-    sums[1][0] = __uint_as_float(x.z);
-    sums[1][1] = __uint_as_float(x.w);
-  }
-  __device__ __forceinline__ static void keep_sums(uint32_t to, const Sums& sums) {
-    store_piece(to, make_uint4(__float_as_uint(sums[0][0]), __float_as_uint(sums[0][1]), __float_as_uint(sums[1][0]),
-                               __float_as_uint(sums[1][1])));
-  }
 
   // ---------------------------------------------------------------- tiles
 
   __device__ __forceinline__ Tile512 tile() const {
     return tile_at(base(), round_);
-  }
-  // S of the tile's last pair is complete: Q of the next tile may come.
-  __device__ __forceinline__ void release_query(int pair) const {
-    if (pair + 1 == end_) {
-      give_query_back();
-    }
-  }
-  __device__ __forceinline__ void give_query_back() const {
-    if (args_.packed == 1) {
-      release(base() + Layout::kQEmpty + 8 * w_);
-    }
   }
   // Q of packed heads, whose rows no box of the copy engine holds. Nothing is under way.
   __device__ __forceinline__ void fetch_queries() const {
@@ -374,7 +371,7 @@ class Consumer512 {
     named_barrier_sync(kOwnBarrier + w_, 128);
   }
   __device__ __forceinline__ typename Chain512<Tag>::Closed closed_rows(float2 m, int chunk) const {
-    typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, tile().get(Tile512::kFirstPair) / Layout::kChunkPairs};
+    typename Chain512<Tag>::Closed closed{{m.x, m.y}, {}, chunk, chunk_of(tile().get(Tile512::kFirstPair))};
     load_sums(row_sums_at(), closed.l);
     return closed;
   }
@@ -385,7 +382,7 @@ class Consumer512 {
       barrier_arrive_expect(weights_full(), kWeightsArrive);
     }
     if (thread() % 32 == 0) {
-      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, 1 - kRank);
+      arrive_in_block(base() + Layout::kPeerFree + 8 * w_, static_cast<uint32_t>(1 - rank_));
     }
   }
 
@@ -413,8 +410,8 @@ class Consumer512 {
   // P V of the pair before `pair` is complete, and nothing else is under way.
   __device__ __forceinline__ void end_output(Fragments& f, const Chain512<Tag>& chain, int pair) {
     pin_registers(f.o);
-    if (pair < end_ && pair % Layout::kChunkPairs == 0) {
-      chain.put_away(f.o, closed_rows(load_pair(closed_at()), pair / Layout::kChunkPairs - 1));
+    if (pair < end_ && begins_chunk(pair)) {
+      chain.put_away(f.o, closed_rows(load_pair(closed_at()), chunk_of(pair) - 1));
     } else if (pair < end_ && moved_ != 0) {
       Sums a;
       load_sums(factors_at(), a);
@@ -443,7 +440,7 @@ class Consumer512 {
     wgmma_wait<0>();
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    release_query(first);
+    f.m[0] = f.m[1] = minus_infinity();  // rather than keep those of the tile before
     weigh_next(f, first, true, count_);
     bool fresh = true;  // pair i is the first one of its chunk that the rows see
 #pragma unroll 1
@@ -453,11 +450,12 @@ class Consumer512 {
       if (next) {
         score(f, false);
       } else {
+        chain.fetch_ahead(chunk_of(end_ - 1), chunk_of(tile().get(Tile512::kFirstPair)));
         send_weights(f, count_);
       }
       multiply(f, i, next, fresh);
       end_output(f, chain, i + 1);
-      fresh = (i + 1) % Layout::kChunkPairs == 0;
+      fresh = begins_chunk(i + 1);
     }
   }
 
@@ -468,10 +466,10 @@ class Consumer512 {
 
   // P V of pair i; the softmax of the next pair, whose S is under way, beside it.
   __device__ __forceinline__ void multiply(Fragments& f, int i, bool next, bool fresh) {
-    const bool fresh_next = (i + 1) % Layout::kChunkPairs == 0;
+    const bool fresh_next = begins_chunk(i + 1);
     // Nor may S change while products are still to be issued: ptxas would have each wait for the one before.
     const bool apart = !next || moved_ != 0 || is_masked(i + 1, count_ + 1);
-    if (kRank == 1 || apart) {
+    if (rank_ == 1 || apart) {
       wait_weights();
     }
     if (apart) {
@@ -485,21 +483,21 @@ class Consumer512 {
       wait_slice(slice, 0);
       issue_output(f, slice, slice > 0 || !fresh);
       if (slice == kPending - 1) {
-        if (kRank == 0) {
+        if (rank_ == 0) {
           wait_weights();  // the other block's are of the second granule
         }
         add_pair_sums(fresh);
         wgmma_wait<kPending>();
         release_slice(kSlices - 2);
         release_slice(kSlices - 1);
-        release_query(i + 1);
         take_scores(f);
         find_maxima(f, mu);
       }
+      if (slice >= 3 && slice <= kBlocks + 1) {
+        wgmma_wait<3>();
+        release_slice(slice - 3);
+      }
       if (slice == kBlocks + 1) {
-        wgmma_wait<4>();
-        release_slice(0);
-        release_slice(1);
         move_maxima(f, fresh_next, count_ + 1, mu);
       }
     }
@@ -507,9 +505,8 @@ class Consumer512 {
     weigh(f, [&](int block) {
       if (block == 0) {
         wgmma_wait<4>();
-        release_slice(2);
         release_slice(3);
-        if (kRank == 1) {
+        if (rank_ == 1) {
           free_weights();  // the own granule is the second one
         }
       } else if (block == 1) {
@@ -523,7 +520,7 @@ class Consumer512 {
     wgmma_wait<0>();
     release_slice(kSlices - 2);
     release_slice(kSlices - 1);
-    if (kRank == 0) {
+    if (rank_ == 0) {
       free_weights();
     }
     ++count_;
@@ -539,7 +536,6 @@ class Consumer512 {
     if (next) {
       release_slice(kSlices - 2);
       release_slice(kSlices - 1);
-      release_query(i + 1);
     }
 #pragma unroll
     for (int slice = 0; slice < kBlocks; ++slice) {
@@ -585,7 +581,7 @@ class Consumer512 {
 
   const Arguments512& args_;
   uint32_t shared_;
-  int w_;
+  int w_, rank_;
   uint32_t round_ = 0;                 // tiles so far
   int end_ = 0;                        // behind the pairs of the current one
   int open_first_ = 0, open_end_ = 0;  // its pairs that all rows see whole

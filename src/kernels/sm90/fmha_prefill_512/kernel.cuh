@@ -65,11 +65,7 @@ __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(Layout512::kThreads,
     __syncwarp();
   } else {
     take_registers<Layout::kConsumerRegisters>();
-    if (rank == 0) {
-      Consumer512<Tag, 0>(args, shared, warpgroup - 1).run();
-    } else {
-      Consumer512<Tag, 1>(args, shared, warpgroup - 1).run();
-    }
+    Consumer512<Tag>(args, shared, warpgroup - 1, rank).run();
   }
   // The other block may still send, or count at barriers here.
   cluster_arrive();

@@ -21,6 +21,8 @@ struct Producer512 {
       const Tile512 tile = take_tile(shared, round);
       const int batch = tile.get(Tile512::kBatch);
       const int head = tile.get(Tile512::kHead) / args.group;
+      // Clusters read the same K and V at about the same time: one in 8 has the next pair fetched from memory for all.
+      const bool ahead = tile.get(Tile512::kFirstRow) / Layout::kBlockM % 8 == 7;
       const int first = tile.get(Tile512::kFirstPair);
       const int end = tile.get(Tile512::kEndPair);
       if (batch < 0) {
@@ -30,10 +32,10 @@ struct Producer512 {
 #pragma unroll 1
       for (int i = first; i <= end && first < end; ++i) {
         if (i < end) {
-          fetch_keys(turn++, i, head, batch);
+          fetch_keys(turn++, i, head, batch, ahead);
         }
         if (i > first) {
-          fetch_values(turn++, i - 1, head, batch);
+          fetch_values(turn++, i - 1, head, batch, ahead);
         }
       }
     }
@@ -45,15 +47,19 @@ struct Producer512 {
     barrier_arrive_expect(full, Layout::kSliceBytes);
     return full;
   }
-  __device__ __forceinline__ void fetch_keys(uint32_t turn, int pair, int head, int batch) const {
+  __device__ __forceinline__ void fetch_keys(uint32_t turn, int pair, int head, int batch, bool ahead) const {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
       load_box(shared + Layout::kRing + slice * Layout::kSliceBytes, &args.k_map, full, slice * kPanelColumns,
                pair * Layout::kPairKeys + rank() * Layout::kGranule, head, batch);
+      if (ahead) {
+        prefetch_box(&args.k_map, slice * kPanelColumns, (pair + 1) * Layout::kPairKeys + rank() * Layout::kGranule,
+                     head, batch);
+      }
     }
   }
-  __device__ __forceinline__ void fetch_values(uint32_t turn, int pair, int head, int batch) const {
+  __device__ __forceinline__ void fetch_values(uint32_t turn, int pair, int head, int batch, bool ahead) const {
 #pragma unroll 1
     for (int slice = 0; slice < Layout::kSlices; ++slice) {
       const uint32_t full = begin_slice(turn, slice);
@@ -61,6 +67,9 @@ struct Producer512 {
       const int key = pair * Layout::kPairKeys + slice * Layout::kSliceKeys;
       if (args.whole_slices) {
         load_panels_box(to, &args.v_map, full, key, rank() * Layout::kSlicePanels, head, batch);
+        if (ahead) {
+          prefetch_panels_box(&args.v_map, key + Layout::kPairKeys, rank() * Layout::kSlicePanels, head, batch);
+        }
         continue;
       }
 #pragma unroll 1
