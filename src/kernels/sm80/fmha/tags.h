@@ -24,8 +24,7 @@ struct Hd128 {
                                          .tile_keys = 128,
                                          .blocks_per_sm = 2,
                                          .query_in_registers = false,
-                                         .refill = Refill::kAtNextTile,
-                                         .staging_warps = 4};
+                                         .refill = Refill::kBehindProducts};
 };
 
 // Query and key dims in 129..192, value dims up to 128.
