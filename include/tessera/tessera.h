@@ -170,6 +170,18 @@ typedef enum tessera_output_mode {
   TESSERA_OUTPUT_UNNORMALIZED = 1 /* the state (O, row_max_log2, row_sum) before R9, O in fp32; sinks must be NULL */
 } tessera_output_mode;
 
+/* Turns the last rotary_dim dims of every finished row of O back to position 0 (R12), as layers do whose values carry
+ * the rotation of their keys (DeepSeek-V4). Pairs are neighbours (x[2i], x[2i+1]), as in TESSERA_ROPE_INTERLEAVED;
+ * tables with the sines negated turn forwards. The position of query token i of sequence b is positions[n], with
+ * n = cu_seqlens_q[b] + i, or b * seqlen_q + i (of a merge: n is the token). */
+typedef struct tessera_output_rope {
+  const float* cos_table; /* (num_positions, rotary_dim / 2), contiguous; NULL: off */
+  const float* sin_table; /* the same shape */
+  const int32_t* positions;
+  int64_t num_positions; /* CUDA kernels make NaN of the dims to turn where a position is not in the tables */
+  int32_t rotary_dim;    /* even, 2 .. head_dim_v */
+} tessera_output_rope;
+
 /* The complete description of one attention call. Zero-initialise, set struct_size, fill what applies. Fields whose
  * zero is not "off" and that must be set: stride_dim = 1 of every tensor; window_left = window_right = -1 for no
  * window; mask.num_keys = -1 when a mask covers all keys; softmax_scale; num_segments. */
@@ -216,7 +228,9 @@ typedef struct tessera_fmha_params {
 
   const char* force_kernel; /* name from tessera_kernel_get(), or NULL: first supported row of the registry */
 
-  tessera_device device; /* of every pointer above and of the workspace; host arrays for CPU */
+  tessera_device device; /* of every pointer in here and of the workspace; host arrays for CPU */
+
+  tessera_output_rope o_rope; /* normalised mode only */
 } tessera_fmha_params;
 
 /* ---------------------------------------------------------------- attention: the calls */
@@ -277,7 +291,8 @@ typedef struct tessera_merge_params {
   tessera_row_scalars row_max_log2;
   tessera_row_scalars row_sum;
   const char* force_kernel;
-  tessera_device device; /* of every pointer above */
+  tessera_device device;      /* of every pointer in here */
+  tessera_output_rope o_rope; /* normalised mode only */
 } tessera_merge_params;
 
 TESSERA_API tessera_status tessera_fmha_merge(const tessera_merge_params* params, const tessera_stream* stream,

@@ -99,7 +99,7 @@ def _tensor(name: str, array, packed: bool) -> _abi.Tensor:
     return _abi.Tensor(_address(array), *((0,) if packed else ()), *strides)
 
 
-def _int32(name: str, array, like) -> int | None:
+def _contiguous(name: str, array, like, dtype: str) -> int | None:
     if array is None:
         return None
     step = 1
@@ -107,19 +107,18 @@ def _int32(name: str, array, like) -> int | None:
     for extent, stride in zip(reversed(array.shape), reversed(_element_strides(array))):
         contiguous = contiguous and (stride == step or extent == 1)
         step *= extent
-    if _dtype_name(array) != "int32" or not contiguous:
-        raise TesseraError(1, f"{name}: got {_dtype_name(array)} or a strided array; allowed contiguous int32; convert it")
+    if _dtype_name(array) != dtype or not contiguous:
+        raise TesseraError(1, f"{name}: got {_dtype_name(array)} or a strided array; allowed contiguous {dtype}; convert it")
     _same_place(name, array, like)
     return _address(array)
+
+
+def _int32(name: str, array, like) -> int | None:
+    return _contiguous(name, array, like, "int32")
 
 
 def _float32(name: str, array, like) -> int | None:
-    if array is None:
-        return None
-    if _dtype_name(array) != "float32" or _element_strides(array) != (1,):
-        raise TesseraError(1, f"{name}: got {_dtype_name(array)} or a strided array; allowed contiguous float32; convert it")
-    _same_place(name, array, like)
-    return _address(array)
+    return _contiguous(name, array, like, "float32")
 
 
 def _same_place(name: str, array, like) -> None:
@@ -337,10 +336,24 @@ class SegmentedAttention(_Call):
     """Attention of q (batch, tokens, heads_q, dim) over the keys of up to four segments, in that order.
 
     dtype: of q and of dense k and v, if it is not that of the array (numpy has no bfloat16: pass uint16 and "bfloat16").
-    out_dtype: "float32", or that of q.
+    out_dtype: "float32", or that of q. o_rope: (cos, sin, positions) turns the last dims of the output back: tables
+    (positions, pairs) of the angles, and the position of every query token (batch, tokens).
     """
 
-    def __init__(self, q, segments, *, head_dim_v=None, softmax_scale=None, sinks=None, dtype=None, out_dtype="float32", return_lse=False, kernel=None):
+    def __init__(
+        self,
+        q,
+        segments,
+        *,
+        head_dim_v=None,
+        softmax_scale=None,
+        sinks=None,
+        o_rope=None,
+        dtype=None,
+        out_dtype="float32",
+        return_lse=False,
+        kernel=None,
+    ):
         dtype = _dtype_name(q) if dtype is None else dtype
         if dtype not in _DTYPES or out_dtype not in _DTYPES:
             raise TesseraError(1, f"dtype, out_dtype: got {dtype}, {out_dtype}; allowed {', '.join(_DTYPES)}")
@@ -365,8 +378,18 @@ class SegmentedAttention(_Call):
         if return_lse:  # (batch, heads, tokens)
             self.lse = self._empty(q, (p.batch, p.num_heads_q, p.seqlen_q), "float32")
             p.lse_natural_no_sink = _abi.RowScalars(_address(self.lse), p.num_heads_q * p.seqlen_q, 1, p.seqlen_q)
+        if o_rope is not None:
+            cos, sin, positions = o_rope
+            if cos.ndim != 2 or tuple(sin.shape) != tuple(cos.shape) or tuple(positions.shape) != (p.batch, p.seqlen_q):
+                raise TesseraError(
+                    1,
+                    f"o_rope: got shapes {tuple(cos.shape)}, {tuple(sin.shape)}, {tuple(positions.shape)}; allowed two tables (positions, pairs) "
+                    f"and positions ({p.batch}, {p.seqlen_q})",
+                )
+            tables = _float32("o_rope cos", cos, q), _float32("o_rope sin", sin, q)
+            p.o_rope = _abi.OutputRope(*tables, _int32("o_rope positions", positions, q), cos.shape[0], 2 * cos.shape[1])
         p.force_kernel = None if kernel is None else kernel.encode()
-        self._prepare(p, q, (segments, sinks))
+        self._prepare(p, q, (segments, sinks, o_rope))
 
 
 def kv_to_fp8(rows, format, cache, *, page_size=None, slots=None, smallest_scale=-22):

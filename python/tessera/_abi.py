@@ -71,6 +71,16 @@ class Segment(ctypes.Structure):
     ]
 
 
+class OutputRope(ctypes.Structure):
+    _fields_ = [
+        ("cos_table", c_void_p),
+        ("sin_table", c_void_p),
+        ("positions", c_void_p),
+        ("num_positions", c_int64),
+        ("rotary_dim", c_int32),
+    ]
+
+
 class FmhaParams(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -100,6 +110,7 @@ class FmhaParams(ctypes.Structure):
         ("chunk_end", c_int64),
         ("force_kernel", c_char_p),
         ("device", c_int),
+        ("o_rope", OutputRope),
     ]
 
 

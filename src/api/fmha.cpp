@@ -16,27 +16,36 @@ Status invalid(std::string text) {
   return {Code::kInvalidArgument, std::move(text)};
 }
 
-Result<const KernelRow*> checked_kernel(const tessera_fmha_params* params) {
-  const Status shapes = check_fmha_shapes(params);
-  if (!shapes.ok()) return shapes;
-  return select_fmha(*params);
+// A checked and complete call, and the kernel that takes it.
+struct Call {
+  tessera_fmha_params params;
+  const KernelRow* row;
+};
+
+Result<Call> checked_call(const tessera_fmha_params* params) {
+  TESSERA_RETURN_IF_ERROR(check_fmha_shapes(params));
+  Call call{complete(*params), nullptr};
+  const Result<const KernelRow*> row = select_fmha(call.params);
+  if (!row.ok()) return row.status();
+  call.row = row.value();
+  return call;
 }
 
 Result<NumericPlan> checked_plan(const tessera_fmha_params* params) {
-  const Result<const KernelRow*> row = checked_kernel(params);
-  if (!row.ok()) return row.status();
-  return plan_for(row.value()->arithmetic, params->dtype, params->head_dim_qk, params->head_dim_v);
+  const Result<Call> call = checked_call(params);
+  if (!call.ok()) return call.status();
+  return plan_for(call.value().row->arithmetic, params->dtype, params->head_dim_qk, params->head_dim_v);
 }
 
 Status select(const tessera_fmha_params* params, const char** kernel_name) {
   if (kernel_name == nullptr) return invalid("kernel_name: got NULL; allowed a const char*; pass the address of one");
-  const Result<const KernelRow*> row = checked_kernel(params);
-  if (row.ok()) *kernel_name = row.value()->name;
-  return row.status();
+  const Result<Call> call = checked_call(params);
+  if (call.ok()) *kernel_name = call.value().row->name;
+  return call.status();
 }
 
-Result<size_t> needed_bytes(const KernelRow& row, const tessera_fmha_params& params, int32_t num_threads) {
-  const size_t bytes = row.fmha.workspace_bytes(params, num_threads);
+Result<size_t> needed_bytes(const Call& call, int32_t num_threads) {
+  const size_t bytes = call.row->fmha.workspace_bytes(call.params, num_threads);
   if (bytes == SIZE_MAX) {
     return invalid(
         fmt::format("num_threads: got {}, which needs a workspace beyond the address space; allowed fewer; "
@@ -48,22 +57,22 @@ Result<size_t> needed_bytes(const KernelRow& row, const tessera_fmha_params& par
 
 Status workspace_size(const tessera_fmha_params* params, int32_t num_threads, size_t* bytes) {
   if (bytes == nullptr) return invalid("bytes: got NULL; allowed a size_t; pass the address of one");
-  const Result<const KernelRow*> row = checked_kernel(params);
-  if (!row.ok()) return row.status();
+  const Result<Call> call = checked_call(params);
+  if (!call.ok()) return call.status();
   TESSERA_RETURN_IF_ERROR(check_threads(num_threads));
-  const Result<size_t> needed = needed_bytes(*row.value(), *params, num_threads);
+  const Result<size_t> needed = needed_bytes(call.value(), num_threads);
   if (needed.ok()) *bytes = needed.value();
   return needed.status();
 }
 
 Status run(const tessera_fmha_params* params, void* workspace, size_t workspace_bytes, const tessera_stream* stream) {
-  const Result<const KernelRow*> selected = checked_kernel(params);
-  if (!selected.ok()) return selected.status();
-  const KernelRow& row = *selected.value();
+  const Result<Call> checked = checked_call(params);
+  if (!checked.ok()) return checked.status();
+  const Call& call = checked.value();
   const tessera_stream where = stream == nullptr ? tessera_stream{} : *stream;
   TESSERA_RETURN_IF_ERROR(check_executor(where.executor));
   const int32_t num_threads = where.executor == nullptr ? 1 : where.executor->num_threads;
-  const Result<size_t> needed = needed_bytes(row, *params, num_threads);
+  const Result<size_t> needed = needed_bytes(call, num_threads);
   if (!needed.ok()) return needed.status();
   const bool aligned = reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment == 0;
   if (needed.value() > 0 && (workspace == nullptr || workspace_bytes < needed.value() || !aligned)) {
@@ -72,9 +81,9 @@ Status run(const tessera_fmha_params* params, void* workspace, size_t workspace_
                         "tessera_fmha_workspace_size with {} threads",
                         workspace_bytes, workspace, needed.value(), kWorkspaceAlignment, num_threads)};
   }
-  if (params->batch == 0 || params->seqlen_q == 0) return {};
-  if (row.device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_fmha_memory(*params));
-  return row.fmha.run(*params, workspace, where);
+  if (call.params.batch == 0 || call.params.seqlen_q == 0) return {};
+  if (call.row->device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_fmha_memory(call.params));
+  return call.row->fmha.run(call.params, workspace, where);
 }
 
 // As much of `from` as fits, and its whole length.
@@ -97,7 +106,8 @@ Status contract_id_of(const tessera_fmha_params* params, char* text, size_t capa
 
 Status explain(const tessera_fmha_params* params, char* text, size_t capacity, size_t* length) {
   TESSERA_RETURN_IF_ERROR(check_fmha_shapes(params));
-  const Result<const KernelRow*> row = select_fmha_anywhere(*params);
+  const tessera_fmha_params all = complete(*params);
+  const Result<const KernelRow*> row = select_fmha_anywhere(all);
   if (!row.ok()) return row.status();
   const KernelRow& kernel = *row.value();
   const Result<NumericPlan> plan = plan_for(kernel.arithmetic, params->dtype, params->head_dim_qk, params->head_dim_v);
@@ -108,7 +118,7 @@ Status explain(const tessera_fmha_params* params, char* text, size_t capacity, s
       "chunks, T {}, b {}\nneeds: {}\n",
       kernel.name, contract_id(p), p.granule, p.chunk, p.superchunk_chunks, p.lazy_threshold, p.bias,
       kernel.requirement);
-  if (kernel.fmha.explain != nullptr) lines += kernel.fmha.explain(*params);
+  if (kernel.fmha.explain != nullptr) lines += kernel.fmha.explain(all);
   return copy_text(lines, text, capacity, length);
 }
 
@@ -121,13 +131,14 @@ Status chunk_keys(const tessera_fmha_params* params, int64_t* keys) {
 
 Status merge(const tessera_merge_params* params, const tessera_stream* stream) {
   TESSERA_RETURN_IF_ERROR(check_merge_shapes(params));
-  const Result<const KernelRow*> row = select_merge(*params);
+  const tessera_merge_params all = complete(*params);
+  const Result<const KernelRow*> row = select_merge(all);
   if (!row.ok()) return row.status();
   const tessera_stream where = stream == nullptr ? tessera_stream{} : *stream;
   TESSERA_RETURN_IF_ERROR(check_executor(where.executor));
-  if (params->num_rows == 0) return {};
-  if (row.value()->device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_merge_memory(*params));
-  return row.value()->merge.run(*params, where);
+  if (all.num_rows == 0) return {};
+  if (row.value()->device == TESSERA_DEVICE_CPU) TESSERA_RETURN_IF_ERROR(check_merge_memory(all));
+  return row.value()->merge.run(all, where);
 }
 
 }  // namespace

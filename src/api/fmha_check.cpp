@@ -47,10 +47,12 @@ int32_t stored_integer(const Enum& field) {
 template <class Params>
 Status check_struct(const Params& p, const char* name) {
   constexpr size_t kWithoutDevice = offsetof(Params, device);  // as in version 0.1.0
+  constexpr size_t kWithoutRope = offsetof(Params, o_rope);
   if (p.struct_size == kWithoutDevice) return {};
-  if (p.struct_size != sizeof(Params)) {
-    return invalid(fmt::format("struct_size: got {}; allowed {}, or {} without the device; set it to sizeof({})",
-                               p.struct_size, sizeof(Params), kWithoutDevice, name));
+  if (p.struct_size != kWithoutRope && p.struct_size != sizeof(Params)) {
+    return invalid(fmt::format("struct_size: got {}; allowed {}, {} without o_rope, or {} without the device; set it "
+                               "to sizeof({})",
+                               p.struct_size, sizeof(Params), kWithoutRope, kWithoutDevice, name));
   }
   const int32_t device = stored_integer(p.device);
   if (device != TESSERA_DEVICE_CPU && device != TESSERA_DEVICE_CUDA) {
@@ -110,6 +112,31 @@ Status check_outputs(tessera_output_mode mode, const float* sinks, const tessera
     return invalid("sinks: got a pointer; allowed NULL in un-normalised mode; pass the sinks to tessera_fmha_merge");
   }
   return {};
+}
+
+// `rows`: whether there is any query token.
+Status check_output_rope(const tessera_output_rope& rope, tessera_output_mode mode, int32_t head_dim_v, bool rows) {
+  if (rope.cos_table == nullptr) {
+    if (rope.sin_table == nullptr && rope.positions == nullptr) return {};
+    return invalid("o_rope.cos_table: got NULL beside a table of sines or positions; allowed all three or none; pass "
+                   "the table of cosines");
+  }
+  if (mode == TESSERA_OUTPUT_UNNORMALIZED) {
+    return invalid(
+        "o_rope.cos_table: got a pointer; allowed NULL in un-normalised mode; pass the tables to tessera_fmha_merge");
+  }
+  if (rope.sin_table == nullptr) {
+    return invalid("o_rope.sin_table: got NULL; allowed a table like cos_table; pass the sines of the same angles");
+  }
+  if (rope.positions == nullptr && rows) {
+    return invalid("o_rope.positions: got NULL; allowed a position per query token; pass them");
+  }
+  if (rope.rotary_dim < 2 || rope.rotary_dim > head_dim_v || rope.rotary_dim % 2 != 0 || head_dim_v % 2 != 0) {
+    return invalid(fmt::format("o_rope.rotary_dim: got {} of {}; allowed even numbers from 2 to head_dim_v, which is "
+                               "even, too; pass how many of the last dims turn",
+                               rope.rotary_dim, head_dim_v));
+  }
+  return check_range<int64_t>("o_rope.num_positions", rope.num_positions, 1, kMaxLength, "pass the rows of the tables");
 }
 
 Status check_packed_stride(const ArgumentName& name, int64_t stride_batch, const char* lengths) {
@@ -292,8 +319,8 @@ Status check_chunk_range(const tessera_fmha_params& p) {
 
 Status check_fmha_shapes(const tessera_fmha_params* params) {
   if (params == nullptr) return invalid("params: got NULL; allowed a tessera_fmha_params; pass one");
-  const tessera_fmha_params& p = *params;
-  TESSERA_RETURN_IF_ERROR(check_struct(p, "tessera_fmha_params"));
+  TESSERA_RETURN_IF_ERROR(check_struct(*params, "tessera_fmha_params"));
+  const tessera_fmha_params p = complete(*params);
   TESSERA_RETURN_IF_ERROR(check_types(p.dtype, p.o_dtype, p.output_mode, p.head_dim_qk, p.head_dim_v, p.num_heads_q));
   TESSERA_RETURN_IF_ERROR(check_queries(p));
   TESSERA_RETURN_IF_ERROR(check_range<int32_t>("num_segments", p.num_segments, 1, TESSERA_MAX_SEGMENTS,
@@ -301,17 +328,20 @@ Status check_fmha_shapes(const tessera_fmha_params* params) {
   for (int32_t i = 0; i < p.num_segments; ++i) TESSERA_RETURN_IF_ERROR(check_segment(p, i));
   TESSERA_RETURN_IF_ERROR(check_scores(p));
   TESSERA_RETURN_IF_ERROR(check_outputs(p.output_mode, p.sinks, p.row_max_log2, p.row_sum));
+  TESSERA_RETURN_IF_ERROR(
+      check_output_rope(p.o_rope, p.output_mode, p.head_dim_v, p.batch > 0 && p.seqlen_q > 0));
   return check_chunk_range(p);
 }
 
 Status check_merge_shapes(const tessera_merge_params* params) {
   if (params == nullptr) return invalid("params: got NULL; allowed a tessera_merge_params; pass one");
-  const tessera_merge_params& p = *params;
-  TESSERA_RETURN_IF_ERROR(check_struct(p, "tessera_merge_params"));
+  TESSERA_RETURN_IF_ERROR(check_struct(*params, "tessera_merge_params"));
+  const tessera_merge_params p = complete(*params);
   TESSERA_RETURN_IF_ERROR(check_types(p.dtype, p.o_dtype, p.output_mode, p.head_dim_qk, p.head_dim_v, p.num_heads_q));
   TESSERA_RETURN_IF_ERROR(check_range<int64_t>("num_rows", p.num_rows, 0, kMaxLength, "pass the number of tokens"));
   TESSERA_RETURN_IF_ERROR(check_range<int64_t>("num_states", p.num_states, 1, kMaxLength, "pass at least one state"));
   TESSERA_RETURN_IF_ERROR(check_outputs(p.output_mode, p.sinks, p.row_max_log2, p.row_sum));
+  TESSERA_RETURN_IF_ERROR(check_output_rope(p.o_rope, p.output_mode, p.head_dim_v, p.num_rows > 0));
   const Extents states{p.num_states, p.num_rows, p.num_heads_q, p.head_dim_v};
   TESSERA_RETURN_IF_ERROR(check_tensor({nullptr, 0, "o_states"}, p.o_states, states, 4, Access::kRead));
   for (const auto& [name, scalars] :

@@ -129,6 +129,16 @@ Status check_sinks(const float* sinks, int32_t num_heads) {
   return {};
 }
 
+Status check_output_positions(const tessera_output_rope& rope, int64_t first, int64_t end) {
+  for (int64_t n = first; rope.cos_table != nullptr && n < end; ++n) {
+    if (rope.positions[n] < 0 || rope.positions[n] >= rope.num_positions) {
+      return invalid(fmt::format("o_rope.positions[{}]: got {}; allowed 0..{} (num_positions - 1); pass larger tables",
+                                 n, rope.positions[n], rope.num_positions - 1));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_fmha_memory(const tessera_fmha_params& p) {
@@ -145,6 +155,10 @@ Status check_fmha_memory(const tessera_fmha_params& p) {
     }
   }
   TESSERA_RETURN_IF_ERROR(check_sinks(p.sinks, p.num_heads_q));
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t first = p.cu_seqlens_q != nullptr ? p.cu_seqlens_q[b] : b * p.seqlen_q;
+    TESSERA_RETURN_IF_ERROR(check_output_positions(p.o_rope, first, first + fmha_query_length(p, b)));
+  }
   for (int32_t h = 0; p.alibi_slopes != nullptr && h < p.num_heads_q; ++h) {
     if (!std::isfinite(p.alibi_slopes[h])) {
       return invalid(fmt::format("alibi_slopes[{}]: got {}; allowed finite; check the slopes", h, p.alibi_slopes[h]));
@@ -154,6 +168,7 @@ Status check_fmha_memory(const tessera_fmha_params& p) {
 }
 
 Status check_merge_memory(const tessera_merge_params& p) {
+  TESSERA_RETURN_IF_ERROR(check_output_positions(p.o_rope, 0, p.num_rows));
   return check_sinks(p.sinks, p.num_heads_q);
 }
 

@@ -56,6 +56,7 @@ std::string rules_of(const std::string& name) {
       {"weight_rounding", "R5"},
       {"bias_log2", "R0, R4"},
       {"fp8_rows", "R11"},
+      {"output_rope", "R12"},
   };
   if (name.starts_with("granule_keys")) {
     return "R0, R3";

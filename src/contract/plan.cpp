@@ -92,6 +92,7 @@ std::vector<ContractConstant> contract_constants() {
       {"all", "log2_e", hex(kLog2E)},
       {"all", "ln_2", hex(kLn2)},
       {"all", "fp8_rows", "e4m3 x scale, nearest even to fp32, then to bf16"},
+      {"all", "output_rope", "x0 := fma(x0, c, RN(x1 s)), x1 := fma(x1, c, -RN(x0 s)), in fp32"},
       {"hopper-k16-f25", "score_step", "fdot, 16 products, 25 fraction bits, truncation"},
       {"hopper-k16-f25", "exp2", "ex2.approx.ftz table of sm_90"},
       {"hopper-k16-f25", "software_exp2_columns", "none"},

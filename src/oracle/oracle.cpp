@@ -17,6 +17,7 @@
 #include "contract/exp2.h"
 #include "contract/log2.h"
 #include "contract/mma_model.h"
+#include "contract/output_rope.h"
 #include "contract/tanh.h"
 #include "oracle/problem.h"
 #include "oracle/steps.h"
@@ -324,9 +325,10 @@ struct RowOutput {
   float* lse;
   float* row_max;
   float* row_sum;
+  OutputRopeRow rope;
 };
 
-// R9: state -> row. `sink` is -Inf when there is none.
+// R9, R12: state -> row. `sink` is -Inf when there is none.
 void finish(const State& state, float bias, float sink, const RowOutput& out) {
   if (out.lse != nullptr) {
     *out.lse = state.empty ? -kInfinity : mul_rn(add_rn(soft_log2(state.l), sub_rn(state.m, bias)), kLn2);
@@ -347,9 +349,16 @@ void finish(const State& state, float bias, float sink, const RowOutput& out) {
     l = add_rn(mul_rn(l, rescale), soft_exp2(add_rn(sub_rn(h, m), bias)));
   }
   const float inverse = out.mode == TESSERA_OUTPUT_UNNORMALIZED ? 1.0F : div_rn(1.0F, l);
-  for (int64_t d = 0; d < out.dims; ++d) {
-    const float value = none ? 0.0F : mul_rn(mul_rn(state.o[static_cast<size_t>(d)], rescale), inverse);
-    store_element(out.dtype, out.o, out.o_offset + d * out.o_stride, value);
+  std::vector<float> row(static_cast<size_t>(out.dims), 0.0F);
+  for (size_t d = 0; d < row.size() && !none; ++d) {
+    row[d] = mul_rn(mul_rn(state.o[d], rescale), inverse);
+  }
+  for (int32_t i = 0; i < out.rope.rotary_dim / 2 && !none; ++i) {
+    float* const pair = &row[static_cast<size_t>(out.dims - out.rope.rotary_dim + 2 * i)];
+    turn_back(pair[0], pair[1], out.rope.cos[i], out.rope.sin[i]);
+  }
+  for (size_t d = 0; d < row.size(); ++d) {
+    store_element(out.dtype, out.o, out.o_offset + static_cast<int64_t>(d) * out.o_stride, row[d]);
   }
 }
 
@@ -445,7 +454,8 @@ class Worker {
     finish(
         state, problem_.plan.bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
         {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, b, token, head), params.o.stride_dim,
-         params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2), scalar(params.row_sum)});
+         params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2), scalar(params.row_sum),
+         output_rope_row(params.o_rope, packed_query_token(params, b, i))});
   }
 
   const Problem& problem_;
@@ -520,7 +530,8 @@ Status oracle_merge(Arithmetic arithmetic, const tessera_merge_params& params) {
       finish(
           merged, bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
           {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, 0, token, head), params.o.stride_dim,
-           params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2), target(params.row_sum)});
+           params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2), target(params.row_sum),
+           output_rope_row(params.o_rope, token)});
     }
   }
   return {};

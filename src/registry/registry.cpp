@@ -40,6 +40,7 @@ constexpr const char* kFeatureNames[] = {
     "format (FP8 K/V rows)",
     "stride_dim other than 1",
     "o_dtype f32 with 16-bit inputs",
+    "o_rope",
 };
 
 uint32_t feature_if(bool wanted, FmhaFeature feature) {
@@ -55,7 +56,8 @@ FmhaNeeds needs_of(const tessera_fmha_params& p) {
                       feature_if(p.output_mode == TESSERA_OUTPUT_UNNORMALIZED, kFeatureUnnormalized) |
                       feature_if(p.chunk_begin != 0 || p.chunk_end != 0, kFeatureChunkRange) |
                       feature_if(p.q.stride_dim != 1 || p.o.stride_dim != 1, kFeatureStridedDim) |
-                      feature_if(p.o_dtype != p.dtype, kFeatureWideOutput);
+                      feature_if(p.o_dtype != p.dtype, kFeatureWideOutput) |
+                      feature_if(p.o_rope.cos_table != nullptr, kFeatureOutputRope);
   for (int32_t i = 0; i < p.num_segments; ++i) {
     const tessera_kv_segment& s = p.segments[i];
     features |=
@@ -73,7 +75,9 @@ FmhaNeeds needs_of(const tessera_fmha_params& p) {
 
 FmhaNeeds needs_of(const tessera_merge_params& p) {
   return {p.dtype, p.head_dim_qk, p.head_dim_v,
-          feature_if(p.o_states.stride_dim != 1 || p.o.stride_dim != 1, kFeatureStridedDim), nullptr};
+          feature_if(p.o_states.stride_dim != 1 || p.o.stride_dim != 1, kFeatureStridedDim) |
+              feature_if(p.o_rope.cos_table != nullptr, kFeatureOutputRope),
+          nullptr};
 }
 
 bool has_head_dims(const FmhaSupport& has, const FmhaNeeds& wants) {

@@ -34,6 +34,7 @@ enum FmhaFeature : uint32_t {
   kFeatureFp8Rows = 1u << 14,       // segments[].format
   kFeatureStridedDim = 1u << 15,    // stride_dim other than 1
   kFeatureWideOutput = 1u << 16,    // o_dtype F32 for 16-bit inputs
+  kFeatureOutputRope = 1u << 17,    // o_rope
 };
 
 struct FmhaSupport {

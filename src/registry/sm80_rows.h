@@ -47,7 +47,7 @@ inline constexpr KernelRow kSm80Merge = {
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
                 .max_head_dim_qk = kMaxHeadDim,
                 .max_head_dim_v = kMaxHeadDim,
-                .features = kFeatureStridedDim},
+                .features = kFeatureStridedDim | kFeatureOutputRope},
     .fmha = {nullptr, nullptr},
     .merge = {run_sm80_merge},
 };

@@ -22,13 +22,14 @@ constexpr uint32_t kAllDtypes = 1u << TESSERA_F32 | 1u << TESSERA_F16 | 1u << TE
 constexpr uint32_t kCpuFeatures = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
                                   kFeatureCompressed | kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments |
                                   kFeatureSinks | kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized |
-                                  kFeatureChunkRange | kFeatureWideOutput | kFeatureGathered | kFeatureFp8Rows;
+                                  kFeatureChunkRange | kFeatureWideOutput | kFeatureGathered | kFeatureFp8Rows |
+                                  kFeatureOutputRope;
 
 constexpr FmhaSupport kCpuSupport = {kAllDtypes, kFmhaMaxHeadDim, kFmhaMaxHeadDim, kCpuFeatures};
 
 constexpr const char* kFmhaSummary =
     "f32, f16, bf16; head dims 1..576; paged, varlen, masks, segments, sinks, softcap, ALiBi, split, gathered "
-    "keys, FP8 rows";
+    "keys, FP8 rows, RoPE of O";
 constexpr const char* kMergeSummary = "states of any cpu-fma32 kernel; head dims 1..576";
 
 template <const FmhaKernels& kKernels>

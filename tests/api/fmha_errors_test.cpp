@@ -495,6 +495,7 @@ struct MergeProblem {
   std::vector<float> scalars = std::vector<float>(2 * 3, 1.0f);
   std::vector<float> o = std::vector<float>(3 * 4, -7.0f);
   std::vector<float> sink = {kNaN};
+  std::vector<int32_t> positions = {0, 1, 2};
   tessera_merge_params p = {};
 
   MergeProblem() {
@@ -534,6 +535,10 @@ TEST(MergeApi, RefusalsNameTheArgumentAndWriteNothing) {
          x.p.row_max_log2 = {x.scalars.data(), 0, 1, 1};
        }},
       {"sinks[0]: got NaN;", [](MergeProblem& x) { x.p.sinks = x.sink.data(); }},
+      {"o_rope.rotary_dim: got 3 of 4;",
+       [](MergeProblem& x) { x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 3}; }},
+      {"o_rope.positions[2]: got 2;",
+       [](MergeProblem& x) { x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 4}; }},
       {"force_kernel: got \"cpu_fmha_portable\";", [](MergeProblem& x) { x.p.force_kernel = "cpu_fmha_portable"; }},
   };
   for (const MergeRefusal& refusal : list) {

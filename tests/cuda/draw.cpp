@@ -260,6 +260,7 @@ FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype) {
     for (int32_t h = 0; h < spec.heads_q; ++h) spec.sinks.push_back(draw.of({-kInf, kInf, 0.0F, 1.5F, -30.0F, 90.0F}));
   }
   spec.q_amplitude = draw.of({1.0F, 1.0F, 6.0F, 60.0F});
+  if (!spec.unnormalized && draw.one_in(3)) spec.o_rope_dims = draw.of<int32_t>({2, 64, 64, 130, 512});
   limit_work(&spec);
   return spec;
 }

@@ -20,10 +20,13 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // States of (num_states, rows, heads, dim), `padding` NaN elements after every O row, and room for the result.
 struct Merge {
+  static constexpr int32_t kPositions = 11;
   int64_t num_states, rows;
   int32_t heads, dim;
   int64_t padding;
   std::vector<float> o_states, max_states, sum_states, sinks, lse, row_max, row_sum;
+  std::vector<float> rope_cos, rope_sin;  // empty: off
+  std::vector<int32_t> rope_positions;
   std::vector<uint8_t> o;
   tessera_dtype dtype = TESSERA_BF16;
   tessera_dtype o_dtype = TESSERA_BF16;
@@ -58,6 +61,10 @@ struct Merge {
     p.row_max_log2_states = {max_states.data(), rows * heads, heads, 1};
     p.row_sum_states = {sum_states.data(), rows * heads, heads, 1};
     p.sinks = sinks.empty() ? nullptr : sinks.data();
+    if (!rope_cos.empty()) {
+      const auto pairs = static_cast<int64_t>(rope_cos.size()) / kPositions;
+      p.o_rope = {rope_cos.data(), rope_sin.data(), rope_positions.data(), kPositions, static_cast<int32_t>(2 * pairs)};
+    }
     p.output_mode = unnormalized ? TESSERA_OUTPUT_UNNORMALIZED : TESSERA_OUTPUT_NORMALIZED;
     p.o = {o.data(), 0, heads * row, row, 1};
     p.lse_natural_no_sink = {lse.data(), 0, heads, 1};
@@ -66,6 +73,15 @@ struct Merge {
       p.row_sum = {row_sum.data(), 0, heads, 1};
     }
     return p;
+  }
+
+  // R12 of the last `dims` dims.
+  void turn(int32_t dims) {
+    for (int32_t i = 0; i < kPositions * dims / 2; ++i) {
+      rope_cos.push_back(std::cos(static_cast<float>(i)));
+      rope_sin.push_back(std::sin(static_cast<float>(i)));
+    }
+    for (int64_t n = 0; n < rows; ++n) rope_positions.push_back(static_cast<int32_t>(n * 5 % kPositions));
   }
 
   // The merge on the GPU; the results come back into this object.
@@ -79,6 +95,11 @@ struct Merge {
     p.row_max_log2_states.data = static_cast<float*>(place(max_states, false));
     p.row_sum_states.data = static_cast<float*>(place(sum_states, false));
     if (!sinks.empty()) p.sinks = static_cast<float*>(place(sinks, false));
+    if (!rope_cos.empty()) {
+      p.o_rope.cos_table = static_cast<float*>(place(rope_cos, false));
+      p.o_rope.sin_table = static_cast<float*>(place(rope_sin, false));
+      p.o_rope.positions = static_cast<int32_t*>(place(rope_positions, false));
+    }
     p.o.data = place(o, true);
     p.lse_natural_no_sink.data = static_cast<float*>(place(lse, true));
     if (unnormalized) {
@@ -111,6 +132,24 @@ bool same_bytes(const Merge& a, const Merge& b) {
 
 using CudaMerge = CudaTest;
 
+TEST_F(CudaMerge, APositionOutsideTheTablesMakesNanOfItsDims) {
+  Merge merge(1, 3, 1, 100, 0);
+  merge.o_dtype = TESSERA_F32;
+  std::ranges::fill(merge.max_states, 2.0F);
+  std::ranges::fill(merge.sum_states, 1.5F);
+  std::ranges::fill(merge.o_states, 0.25F);
+  merge.turn(64);
+  merge.rope_positions = {-1, 3, Merge::kPositions};
+  merge.run("sm80_merge");
+  for (size_t row = 0; row < 3; ++row) {
+    for (size_t d = 0; d < 100; ++d) {
+      float value = 0.0F;
+      std::memcpy(&value, &merge.o[(row * 100 + d) * sizeof(float)], sizeof(float));
+      EXPECT_EQ(std::isnan(value), row != 1 && d >= 36) << row << " " << d;
+    }
+  }
+}
+
 TEST_F(CudaMerge, EveryKernelEqualsTheOracle) {
   int compared = 0;
   for (const tessera_dtype dtype : {TESSERA_F16, TESSERA_BF16}) {
@@ -121,6 +160,7 @@ TEST_F(CudaMerge, EveryKernelEqualsTheOracle) {
         merge.o_dtype = dim == 100 ? TESSERA_F32 : dtype;
         merge.unnormalized = unnormalized;
         if (!unnormalized && dim != 24) merge.sinks = {0.5F, -kInf, 3.0F};
+        if (!unnormalized && dim % 2 == 0) merge.turn(dim == 24 ? 24 : 64);
         for (size_t i = 0; i < merge.max_states.size(); ++i) {
           if (i % 7 == 3) continue;  // empty: its O stays NaN
           merge.max_states[i] = static_cast<float>(static_cast<int>(i * 37 % 151) - 75);

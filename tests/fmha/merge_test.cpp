@@ -25,6 +25,7 @@ struct Merge {
   std::vector<uint8_t> o;
   std::vector<float> lse, row_max, row_sum;
   std::vector<float> sinks;
+  tessera_output_rope rope{};
   tessera_dtype dtype = TESSERA_F32;
   tessera_dtype o_dtype = TESSERA_F32;
   bool unnormalized = false;
@@ -60,6 +61,7 @@ struct Merge {
       p.row_max_log2 = {row_max.data(), 0, heads, 1};
       p.row_sum = {row_sum.data(), 0, heads, 1};
     }
+    p.o_rope = rope;
     return p;
   }
 
@@ -123,6 +125,27 @@ TEST(Merge, ChunksMergedInOrderEqualTheWhole) {
   }
   merge.run();
   EXPECT_EQ(merge.o, whole_output(long_decode(5 * 2048 + 100)));
+}
+
+TEST(Merge, TurnsFinishedRowsAsTheWholeCallDoes) {
+  FmhaSpec spec = long_decode(2 * 2048 + 100);
+  Merge merge(3, 2, 4, 24);
+  for (int64_t c = 0; c < 3; ++c) {
+    spec.chunk_begin = c;
+    spec.chunk_end = c + 1;
+    add_state(spec, &merge, c);
+  }
+  FmhaSpec whole = long_decode(2 * 2048 + 100);
+  whole.o_rope_dims = 10;
+  const FmhaProblem problem(whole);
+  FmhaOutputs out = problem.make_outputs();
+  merge.rope = problem.params(&out).o_rope;
+  merge.run();
+  const std::vector<uint8_t> turned = merge.o;
+  EXPECT_EQ(turned, whole_output(whole));
+  merge.rope = {};
+  merge.run();
+  EXPECT_NE(turned, merge.o);
 }
 
 TEST(Merge, PrefixOfASuperchunkAndSingleChunksEqualTheWhole) {

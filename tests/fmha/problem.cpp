@@ -115,11 +115,11 @@ FmhaSpec one_sequence(FmhaSpec like, int64_t q, int64_t k) {
 
 std::string to_text(const FmhaSpec& s) {
   std::string text = fmt::format(
-      "dtype {} o {} d {}/{} heads {}/{} packed {} slots +{} major {} pad {} softcap {} alibi {} sinks {} state {} "
+      "dtype {} o {} d {}/{} heads {}/{} packed {} slots +{} major {} pad {} softcap {} alibi {} sinks {} rope {} state {} "
       "chunks "
       "{}..{} amplitude {} seed {} q",
       static_cast<int>(s.dtype), static_cast<int>(s.o_dtype), s.head_dim_qk, s.head_dim_v, s.heads_q, s.heads_kv,
-      s.packed_q, s.slot_padding, s.head_major, s.row_padding, s.softcap, s.alibi, s.sinks.size(), s.unnormalized,
+      s.packed_q, s.slot_padding, s.head_major, s.row_padding, s.softcap, s.alibi, s.sinks.size(), s.o_rope_dims, s.unnormalized,
       s.chunk_begin, s.chunk_end, s.q_amplitude, s.seed);
   for (const int64_t n : s.q_lengths) text += fmt::format(" {}", n);
   for (const SegmentSpec& g : s.segments) {
@@ -144,6 +144,7 @@ FmhaProblem::FmhaProblem(const FmhaSpec& spec) : spec_(spec) {
   if (spec_.scale == 0.0f) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim_qk));
   for (int32_t h = 0; h < spec_.heads_q; ++h) slopes_.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / 16.0f));
   place_queries();
+  if (spec_.o_rope_dims > 0) place_rope();
   segments_.resize(spec_.segments.size());
   for (size_t i = 0; i < segments_.size(); ++i) place_segment(static_cast<int64_t>(i));
 }
@@ -444,6 +445,28 @@ void FmhaProblem::place_mask(int64_t index) {
   }
 }
 
+void FmhaProblem::place_rope() {
+  constexpr int64_t kPositions = 37;
+  constexpr double kTurn = 6.283185307179586;
+  const auto value = [](uint64_t h) { return static_cast<double>(h >> 11) * 0x1p-53; };
+  for (int64_t position = 0; position < kPositions; ++position) {
+    for (int32_t i = 0; i < spec_.o_rope_dims / 2; ++i) {
+      const double angle = kTurn * value(hash(spec_.seed, 400, static_cast<uint64_t>(position), i));
+      rope_cos_.push_back(static_cast<float>(std::cos(angle)));
+      rope_sin_.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  rope_positions_.assign(1, -1);
+  for (int64_t b = 0; b < batch(); ++b) {
+    for (int64_t i = 0; i < spec_.q_lengths[static_cast<size_t>(b)]; ++i) {
+      const auto at = static_cast<size_t>(list_row(b, i));
+      if (rope_positions_.size() <= at) rope_positions_.resize(at + 1, -1);  // of tokens that do not exist: none
+      rope_positions_[at] =
+          static_cast<int32_t>(hash(spec_.seed, 401, id(b), content_token(b, i)) % static_cast<uint64_t>(kPositions));
+    }
+  }
+}
+
 FmhaOutputs FmhaProblem::make_outputs() const {
   // One more element, so that an empty problem has addresses too.
   return {poison(spec_.o_dtype, o_elements_ + 1), poison_floats(scalar_elements_ + 1),
@@ -499,6 +522,11 @@ tessera_fmha_params FmhaProblem::params(FmhaOutputs* out) const {
   }
   p.chunk_begin = spec_.chunk_begin;
   p.chunk_end = spec_.chunk_end;
+  if (spec_.o_rope_dims > 0) {
+    const size_t pairs = static_cast<size_t>(spec_.o_rope_dims / 2);
+    p.o_rope = {rope_cos_.data(), rope_sin_.data(), rope_positions_.data(),
+                static_cast<int64_t>(rope_cos_.size() / pairs), spec_.o_rope_dims};
+  }
   return p;
 }
 
@@ -514,6 +542,9 @@ tessera_fmha_params FmhaProblem::params(FmhaOutputs* out, const Place& place) co
   move(p.seqlens_q, sequences * 4);
   move(p.sinks, spec_.sinks.size() * 4);
   move(p.alibi_slopes, slopes_.size() * 4);
+  move(p.o_rope.cos_table, rope_cos_.size() * 4);
+  move(p.o_rope.sin_table, rope_sin_.size() * 4);
+  move(p.o_rope.positions, rope_positions_.size() * 4);
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& from = segments_[i];
     tessera_kv_segment& s = p.segments[i];

@@ -69,6 +69,7 @@ struct FmhaSpec {
   bool alibi = false;
   std::vector<float> sinks;  // empty: NULL
   bool unnormalized = false;
+  int32_t o_rope_dims = 0;  // R12: how many of the last dims turn, by angles and positions of its own
   bool lse = true;
   int64_t chunk_begin = 0;
   int64_t chunk_end = 0;
@@ -142,6 +143,7 @@ class FmhaProblem {
   void place_queries();
   void place_segment(int64_t index);
   void place_mask(int64_t index);
+  void place_rope();
 
   FmhaSpec spec_;
   std::vector<uint8_t> q_;
@@ -151,6 +153,8 @@ class FmhaProblem {
   int64_t scalar_elements_ = 0;
   std::vector<int32_t> q_first_tokens_, q_used_;
   std::vector<float> slopes_;
+  std::vector<float> rope_cos_, rope_sin_;
+  std::vector<int32_t> rope_positions_;
   std::vector<Segment> segments_;
 };
 

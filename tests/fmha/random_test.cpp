@@ -87,6 +87,9 @@ FmhaSpec draw_spec(uint64_t seed) {
     for (int32_t h = 0; h < spec.heads_q; ++h) spec.sinks.push_back(draw.of({-kInf, kInf, 0.0f, 1.5f, -30.0f, 90.0f}));
   }
   spec.q_amplitude = draw.of({1.0f, 1.0f, 6.0f, 60.0f});
+  if (!spec.unnormalized && spec.head_dim_v % 2 == 0 && draw.one_in(4)) {
+    spec.o_rope_dims = 2 * static_cast<int32_t>(draw.in(1, spec.head_dim_v / 2));
+  }
   if (draw.one_in(4)) spec.scale = draw.of({0.05f, 1.0f, 3.0f});
   return spec;
 }

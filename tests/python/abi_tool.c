@@ -36,6 +36,13 @@ int main(void) {
   FIELD(tessera_fmha_params, chunk_end);
   FIELD(tessera_fmha_params, force_kernel);
   FIELD(tessera_fmha_params, device);
+  FIELD(tessera_fmha_params, o_rope);
+  SIZE(tessera_output_rope);
+  FIELD(tessera_output_rope, cos_table);
+  FIELD(tessera_output_rope, sin_table);
+  FIELD(tessera_output_rope, positions);
+  FIELD(tessera_output_rope, num_positions);
+  FIELD(tessera_output_rope, rotary_dim);
   SIZE(tessera_kv_segment);
   FIELD(tessera_kv_segment, k);
   FIELD(tessera_kv_segment, v);

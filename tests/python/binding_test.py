@@ -20,6 +20,7 @@ from tessera import _abi
 
 STRUCTURES = {
     "tessera_fmha_params": _abi.FmhaParams,
+    "tessera_output_rope": _abi.OutputRope,
     "tessera_kv_segment": _abi.Segment,
     "tessera_bit_mask": _abi.BitMask,
     "tessera_tensor": _abi.Tensor,

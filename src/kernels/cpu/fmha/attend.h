@@ -290,6 +290,7 @@ inline void store_block(const Block& b, const FmhaState& state) {
   const FmhaSchedule& s = *b.schedule;
   const tessera_fmha_params& p = *b.params;
   const int64_t first_token = fmha_first_query_token(p, b.batch);
+  const int64_t first_row = p.cu_seqlens_q != nullptr ? first_token : b.batch * p.seqlen_q;
   for (int r = 0; r < b.rows; ++r) {
     const FmhaRow& row = b.row[r];
     const float m = state.m[r];
@@ -303,8 +304,8 @@ inline void store_block(const Block& b, const FmhaState& state) {
       store_scalar(p.row_max_log2, b.batch, token, row.head, m);
       store_scalar(p.row_sum, b.batch, token, row.head, l);
     } else {
-      finish_row<V>(m, l, o, p.sinks == nullptr ? nullptr : p.sinks + row.head, p.head_dim_v, p.o_dtype, p.o.data,
-                    offset);
+      finish_row<V>(m, l, o, p.sinks == nullptr ? nullptr : p.sinks + row.head,
+                    output_rope_row(p.o_rope, first_row + row.token), p.head_dim_v, p.o_dtype, p.o.data, offset);
     }
   }
 }
@@ -418,8 +419,8 @@ void merge(const tessera_merge_params& p, int64_t begin, int64_t end) {
       store_scalar(p.row_max_log2, 0, token, head, m);
       store_scalar(p.row_sum, 0, token, head, l);
     } else {
-      finish_row<V>(m, l, merged, p.sinks == nullptr ? nullptr : p.sinks + head, p.head_dim_v, p.o_dtype, p.o.data,
-                    offset);
+      finish_row<V>(m, l, merged, p.sinks == nullptr ? nullptr : p.sinks + head, output_rope_row(p.o_rope, token),
+                    p.head_dim_v, p.o_dtype, p.o.data, offset);
     }
   }
 }

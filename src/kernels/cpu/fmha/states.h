@@ -6,6 +6,7 @@
 #include "base/host_device.h"
 #include "contract/exp2.h"
 #include "contract/log2.h"
+#include "contract/output_rope.h"
 #include "kernels/cpu/fmha/softmax.h"
 #include "tessera/tessera.h"
 
@@ -68,10 +69,10 @@ inline void store_output_row(const float* o, bool empty, float w, float inv, int
   }
 }
 
-// R9 of one row. `sink` is NULL or points to the head's sink.
+// R9 and R12 of one row. `sink` is NULL or points to the head's sink.
 template <class V>
-inline void finish_row(float m, float l, const float* o, const float* sink, int dims, tessera_dtype dtype, void* data,
-                       int64_t offset) {
+inline void finish_row(float m, float l, const float* o, const float* sink, const OutputRopeRow& rope, int dims,
+                       tessera_dtype dtype, void* data, int64_t offset) {
   bool empty = m == negative_infinity();
   float w = 1.0f;
   if (!empty && sink != nullptr && *sink != negative_infinity()) {
@@ -85,7 +86,18 @@ inline void finish_row(float m, float l, const float* o, const float* sink, int 
       l = add_rn(mul_rn(l, w), soft_exp2(sub_rn(h, top)));
     }
   }
-  store_output_row<V>(o, empty, w, div_rn(1.0f, l), dims, dtype, data, offset);
+  const float inverse = div_rn(1.0f, l);
+  if (empty || rope.cos == nullptr) {
+    store_output_row<V>(o, empty, w, inverse, dims, dtype, data, offset);
+    return;
+  }
+  alignas(64) float turned[kFmhaMaxHeadDim];
+  for (int d = 0; d < dims; d += 16) {
+    V::store(turned + d, V::mul(V::mul(V::load(o + d), V::set1(w)), V::set1(inverse)));
+  }
+  float* const pairs = turned + dims - rope.rotary_dim;
+  for (int i = 0; i < rope.rotary_dim / 2; ++i) turn_back(pairs[2 * i], pairs[2 * i + 1], rope.cos[i], rope.sin[i]);
+  store_output_row<V>(turned, false, 1.0f, 1.0f, dims, dtype, data, offset);
 }
 
 // An un-normalised O, -0 made +0; +0 when empty.

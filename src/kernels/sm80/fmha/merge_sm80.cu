@@ -1,8 +1,9 @@
-// The chain of R8 over states in global memory, then R9: one warp per (row, head), one lane per dim modulo 32.
+// The chain of R8 over states in global memory, then R9 and R12: one warp per (row, head), one lane per dim modulo 32.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
+#include "contract/output_rope.h"
 #include "kernels/sm80/fmha/entry.h"
 #include "kernels/sm80/fmha/finish.cuh"
 
@@ -67,6 +68,26 @@ __device__ __forceinline__ void store_element(const tessera_merge_params& p, int
   }
 }
 
+// R12 of the lane's dim, whose pair is the neighbouring lane's. Every lane of the warp takes part.
+__device__ __forceinline__ float turn_element(const tessera_merge_params& p, int64_t token, int dim, float value) {
+  const float other = __shfl_xor_sync(0xffffffffU, value, 1);
+  const int at = dim - (p.head_dim_v - p.o_rope.rotary_dim);  // even for the first of a pair, as both numbers are
+  if (at < 0 || dim >= p.head_dim_v) {
+    return value;
+  }
+  const int64_t position = p.o_rope.positions[token];
+  float c = __uint_as_float(0x7fc00000U);
+  float s = c;
+  if (position >= 0 && position < p.o_rope.num_positions) {
+    const int64_t angle = position * (p.o_rope.rotary_dim / 2) + at / 2;
+    c = p.o_rope.cos_table[angle];
+    s = p.o_rope.sin_table[angle];
+  }
+  float pair[2] = {at % 2 == 0 ? value : other, at % 2 == 0 ? other : value};
+  turn_back(pair[0], pair[1], c, s);
+  return at % 2 == 0 ? pair[0] : pair[1];
+}
+
 __global__ void __launch_bounds__(kMergeThreads)
     fmha_merge_sm80(const __grid_constant__ tessera_merge_params p, float bias) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -84,9 +105,12 @@ __global__ void __launch_bounds__(kMergeThreads)
 #pragma unroll
       for (int i = 0; i < kLaneDims; ++i) {
         const int dim = dim0 + lane + 32 * i;
+        float value = finish_element(o[i], end);
+        if (p.o_rope.cos_table != nullptr && !end.none) {
+          value = turn_element(p, token, dim, value);
+        }
         if (dim < p.head_dim_v) {
-          store_element(p, token * p.o.stride_token + head * p.o.stride_head + dim * p.o.stride_dim,
-                        finish_element(o[i], end));
+          store_element(p, token * p.o.stride_token + head * p.o.stride_head + dim * p.o.stride_dim, value);
         }
       }
       if (dim0 == 0 && lane == 0) {
