@@ -21,7 +21,7 @@ inline constexpr KernelRow kSm90Mqa512 = {
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
         "CUDA; f16, bf16; head dim 512, one K/V head whose V is K; causal, windows, compressed and gathered keys; "
-        "paged, used lengths, segments, sinks, f32 O, states, LSE, RoPE of O; rows aligned to 16 bytes",
+        "paged, used lengths, segments, sinks, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
@@ -30,7 +30,7 @@ inline constexpr KernelRow kSm90Mqa512 = {
                 .max_head_dim_v = 512,
                 .features = kFeaturePaged | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
                             kFeatureQueryPositions | kFeatureSegments | kFeatureSinks | kFeatureUnnormalized |
-                            kFeatureWideOutput | kFeatureGathered | kFeatureOutputRope,
+                            kFeatureWideOutput | kFeatureGathered,
                 .head_dims = kSm90Mqa512HeadDims},
     .fmha = {.workspace_bytes = sm90_mqa_512_workspace_bytes,
              .run = run_sm90_mqa_512,
