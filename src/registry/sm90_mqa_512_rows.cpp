@@ -1,4 +1,4 @@
-// The sm90 kernel for one K/V head of dim 512 whose V is K behind the public parameters.
+// The sm90 kernel for one K/V head whose V, of dim 512, is in K behind the public parameters.
 #include "registry/sm90_mqa_512_rows.h"
 
 #include <cuda_runtime_api.h>
@@ -108,6 +108,9 @@ const char* segment_limit(const tessera_fmha_params& p, const tessera_kv_segment
 }  // namespace
 
 const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
+  if (p.head_dim_v != 512 || (p.head_dim_qk != 512 && p.head_dim_qk != 576)) {
+    return "head_dim_qk, head_dim_v: got others; allowed 512, 512 and 576, 512";
+  }
   if (p.num_heads_kv != 1) return "num_heads_kv: got several; allowed 1";
   if (p.seqlen_q > kMost || p.seqlen_q * p.num_heads_q > kMost || p.batch > kMost ||
       p.batch * p.seqlen_q > kMost / p.num_heads_q) {
@@ -116,16 +119,16 @@ const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
   for (int32_t i = 0; i < p.num_segments; ++i) {
     if (const char* text = segment_limit(p, p.segments[i]); text != nullptr) return text;
   }
-  const auto rows = [&](const tessera_tensor& t) {
-    return view_of(t, p.batch, p.seqlen_q, p.num_heads_q, p.head_dim_qk);
+  const auto rows = [&](const tessera_tensor& t, int32_t dims) {
+    return view_of(t, p.batch, p.seqlen_q, p.num_heads_q, dims);
   };
-  if (const char* text = layout_limit(rows(p.q), kElementBytes); text != nullptr) return text;
-  return layout_limit(rows(p.o), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
+  if (const char* text = layout_limit(rows(p.q, p.head_dim_qk), kElementBytes); text != nullptr) return text;
+  return layout_limit(rows(p.o, p.head_dim_v), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
 }
 
 // A block has all keys of 64 rows: where there are fewer rows, or few such tiles, the decode kernels split the keys.
 bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
-  constexpr int64_t kRows = sm90::MqaLayout::kRows;
+  constexpr int64_t kRows = sm90::MqaTiling::kRows;
   constexpr int64_t kFewTiles = 64;
   const int64_t unit_rows = (has_gathered(p) ? 1 : p.seqlen_q) * p.num_heads_q;
   return unit_rows < kRows || p.batch * p.seqlen_q * p.num_heads_q < kFewTiles * kRows;

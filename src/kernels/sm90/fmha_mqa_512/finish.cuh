@@ -18,7 +18,7 @@ struct MqaClosed {
 
 template <class Tag>
 class MqaChain {
-  using Layout = MqaLayout;
+  using Layout = MqaLayout<Tag::kHeadDim>;
   using Words = MqaTileWords;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kOutputs = Layout::kColumns / 2;

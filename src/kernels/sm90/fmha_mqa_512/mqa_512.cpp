@@ -12,7 +12,7 @@
 namespace tessera::sm90 {
 namespace {
 
-using Layout = MqaLayout;
+using Tiling = MqaTiling;
 
 constexpr size_t kScratchAlignment = 64;
 constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
@@ -34,7 +34,7 @@ int64_t units(const MqaProblem& p) {
   return p.q.batch * (is_gathered(p) ? p.q.tokens : 1);
 }
 int64_t unit_tiles(const MqaProblem& p) {
-  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Layout::kRows);
+  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Tiling::kRows);
 }
 
 int64_t blocks_of(const MqaProblem& p, int multiprocessors) {
@@ -42,7 +42,7 @@ int64_t blocks_of(const MqaProblem& p, int multiprocessors) {
 }
 
 // O (64, 256) in fp32 and four scalars a thread, per consumer.
-constexpr size_t kStateBytes = (Layout::kColumns / 8 + 1) * 128 * 16 * size_t{Layout::kConsumers};
+constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kConsumers};
 
 // Which levels of R8's chain a block needs room for.
 bool needs_level(const MqaProblem& p, int level) {
@@ -64,17 +64,18 @@ Status check(const MqaProblem& p) {
     return refuse(Code::kInvalidArgument, fmt::format("sm90_mqa_512: got {} segments; allowed 1 to {}; pass as many",
                                                       p.count, static_cast<int>(TESSERA_MAX_SEGMENTS)));
   }
-  if (p.q.dims != Layout::kDims || p.o.dims != Layout::kDims || p.o.tokens != p.q.tokens || p.o.heads != p.q.heads ||
-      p.o.batch != p.q.batch) {
+  if ((p.q.dims != 512 && p.q.dims != 576) || p.o.dims != Tiling::kValueDims || p.o.tokens != p.q.tokens ||
+      p.o.heads != p.q.heads || p.o.batch != p.q.batch) {
     return refuse(Code::kInvalidArgument,
-                  "sm90_mqa_512: got Q and O of different shapes or of another head dim; "
-                  "allowed equal shapes of head dim 512; pass tensors that fit");
+                  "sm90_mqa_512: got Q and O of different shapes or of another head dim; allowed equal shapes, Q of "
+                  "head dim 512 or 576 and O of 512; pass tensors that fit");
   }
   for (int i = 0; i < p.count; ++i) {
     const MqaSegmentProblem& s = p.segments[i];
-    if (s.k.dims != Layout::kDims || s.k.heads != 1) {
+    if (s.k.dims != p.q.dims || s.k.heads != 1) {
       return refuse(Code::kInvalidArgument,
-                    fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of 512", s.k.heads, s.k.dims));
+                    fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of Q's {}; pass such rows",
+                                s.k.heads, s.k.dims, p.q.dims));
     }
     if (s.seqlen_k > kLongest / std::max(s.compress_ratio, 1) || s.k.batch > kLongest || s.k.tokens > kLongest) {
       return refuse(Code::kUnsupported,
@@ -96,7 +97,7 @@ Status check(const MqaProblem& p) {
     return refuse(Code::kUnsupported,
                   fmt::format("sm90_mqa_512: got {} tokens of {} heads; allowed up to {} tiles of "
                               "{} rows; split the batch",
-                              p.q.batch * p.q.tokens, p.q.heads, kLongest, static_cast<int>(Layout::kRows)));
+                              p.q.batch * p.q.tokens, p.q.heads, kLongest, static_cast<int>(Tiling::kRows)));
   }
   return {};
 }
@@ -191,7 +192,10 @@ Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t 
       memory += kStateBytes * static_cast<size_t>(blocks);
     }
   }
-  const auto launch = problem.dtype == TESSERA_BF16 ? launch_mqa_512<Mqa512<true>> : launch_mqa_512<Mqa512<false>>;
+  const bool bf16 = problem.dtype == TESSERA_BF16;
+  const auto launch = problem.q.dims == 512
+                          ? (bf16 ? launch_mqa_512<Mqa512<512, true>> : launch_mqa_512<Mqa512<512, false>>)
+                          : (bf16 ? launch_mqa_512<Mqa512<576, true>> : launch_mqa_512<Mqa512<576, false>>);
   const cudaError_t error = launch(a, static_cast<int>(blocks), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("sm90_mqa_512: got {} ({}); allowed a launch on an sm_90 device; choose "

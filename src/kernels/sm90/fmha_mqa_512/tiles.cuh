@@ -31,8 +31,9 @@ __device__ __forceinline__ MqaSight mqa_sight(const MqaSegment& s, int64_t posit
 struct MqaTile {
   uint32_t address;
 
+  template <class Layout>
   __device__ __forceinline__ static MqaTile at(uint32_t shared, uint32_t round) {
-    return {shared + MqaLayout::kTiles + MqaLayout::kTileBytes * (round % MqaLayout::kTileSlots)};
+    return {shared + Layout::kTiles + Layout::kTileBytes * (round % Layout::kTileSlots)};
   }
   __device__ __forceinline__ int get(MqaTileWords::Field field) const { return load_shared(address + 4 * field); }
   __device__ __forceinline__ uint32_t segment_at(int segment) const {
@@ -73,7 +74,7 @@ class MqaWalk {
   }
   // Whether a chunk (R8) begins with the granule.
   __device__ __forceinline__ bool is_fresh(const MqaPlace& place) const {
-    return place.granule % MqaLayout::kChunkGranules == 0 ||
+    return place.granule % MqaTiling::kChunkGranules == 0 ||
            place.granule == uniform(tile_.get(place.segment, MqaTileWords::kFirst));
   }
 
@@ -98,7 +99,7 @@ class MqaWalk {
 __device__ __forceinline__ void describe_tile(const MqaArguments& args, const MqaTile& to, int index, int lane) {
   using Words = MqaTileWords;
   const int unit = divide(index, args.unit_tiles);
-  const int first_row = (index - unit * static_cast<int>(args.unit_tiles.value)) * MqaLayout::kRows;
+  const int first_row = (index - unit * static_cast<int>(args.unit_tiles.value)) * MqaTiling::kRows;
   const int batch = divide(unit, args.units_per_batch);
   const int token = unit - batch * static_cast<int>(args.units_per_batch.value);
   const int heads = static_cast<int>(args.heads.value);
@@ -108,7 +109,7 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
   }
   const int rows = (args.by_token ? (token < tokens ? 1 : 0) : tokens) * heads;
   const int first_token = token + divide(first_row, args.heads);
-  const int last_token = token + divide(max(min(first_row + MqaLayout::kRows, rows) - 1, 0), args.heads);
+  const int last_token = token + divide(max(min(first_row + MqaTiling::kRows, rows) - 1, 0), args.heads);
   if (lane == 0) {
     store_shared(to.address + 4 * Words::kBatch, batch);
     store_shared(to.address + 4 * Words::kToken, token);
@@ -132,7 +133,7 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     first = mqa_sight(s, int64_t{position0} + first_token, length);
     last = mqa_sight(s, int64_t{position0} + last_token, length);
   }
-  constexpr int kGranule = MqaLayout::kGranule;
+  constexpr int kGranule = MqaTiling::kGranule;
   const bool any = lane < args.count && first_row < rows && first.first < last.end;
   const bool any_segment = __any_sync(kAllLanes, any);
   if (lane == 0) {
