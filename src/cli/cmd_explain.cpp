@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -43,6 +44,7 @@ struct ExplainOptions {
   bool tree_mask = false;
   bool unnormalized = false;
   bool json = false;
+  bool v_is_k = false;
   bool budget = false;
   std::string kernel;
   std::string device = "cpu";
@@ -99,6 +101,9 @@ tessera_fmha_params params_of(const ExplainOptions& o) {
     s.page_table_stride = pages;
     s.page_size = o.page_size;
     s.num_pages = std::max<int64_t>(1, o.batch * pages);
+  }
+  if (o.v_is_k) {
+    s.v = s.k;
   }
   if (o.tree_mask) {
     const int64_t row = (o.seqlen_q + 7) / 8;
@@ -235,13 +240,23 @@ int explain(const ExplainOptions& o) {
   return selected == TESSERA_OK ? kGood : kBadInput;
 }
 
-// Shared memory of a block, of every CUDA kernel that says so, per head dim.
+// Shared memory of a block, of every CUDA kernel that says so, per head dim. Where V is in K, for one K/V head only,
+// those that take nothing else.
 int budget(const ExplainOptions& options) {
   ExplainOptions o = options;
   o.device = "cuda";
   Json rows = Json::array();
-  for (const int32_t dim : {64, 128, 192, 256, 512}) {
+  struct Shape {
+    int32_t head_dim;
+    bool v_is_k;
+  };
+  std::set<std::pair<int32_t, std::string>> seen;
+  for (const auto& [dim, v_is_k] : {Shape{64, false}, Shape{128, false}, Shape{192, false}, Shape{256, false},
+                                    Shape{512, false}, Shape{512, true}, Shape{576, true}}) {
     o.head_dim = dim;
+    o.head_dim_v = std::min(dim, 512);
+    o.v_is_k = v_is_k;
+    o.num_heads_kv = v_is_k ? 1 : options.num_heads_kv;
     tessera_fmha_params p = params_of(o);
     for (int32_t i = 0; i < tessera_kernel_count(); ++i) {
       tessera_kernel_info info;
@@ -250,7 +265,7 @@ int budget(const ExplainOptions& options) {
       }
       p.force_kernel = info.name;
       for (const auto& [key, value] : lines_of(explanation(p))) {
-        if (key == "shared memory") {
+        if (key == "shared memory" && seen.emplace(dim, info.name).second) {
           rows.push_back({{"head_dim", dim}, {"kernel", info.name}, {"shared_memory", value}});
         }
       }
@@ -292,6 +307,7 @@ void add_explain(CLI::App& app, int* exit_code) {
       ->capture_default_str()
       ->check(whole_number<int32_t>(1));
   c->add_option("--head-dim-v", o->head_dim_v, "default: head-dim")->check(whole_number<int32_t>(0));
+  c->add_flag("--v-is-k", o->v_is_k, "V is the first dims of K's rows");
   c->add_option("--page-size", o->page_size, "paged K/V; 0: contiguous")->check(whole_number<int32_t>(0));
   c->add_option("--window", o->window, "sliding window in keys, the query's own included; 0: none")
       ->check(whole_number<int64_t>(0));

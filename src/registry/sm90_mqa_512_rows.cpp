@@ -1,4 +1,4 @@
-// The sm90 kernel for one K/V head of dim 512 whose V is K behind the public parameters.
+// The sm90 kernel for one K/V head whose V, of dim 512, is in K behind the public parameters.
 #include "registry/sm90_mqa_512_rows.h"
 
 #include <cuda_runtime_api.h>
@@ -28,9 +28,9 @@ KeyExtents extents_of(const tessera_fmha_params& p, const tessera_kv_segment& s)
   return s.cu_seqlens_k != nullptr ? KeyExtents{1, kSeveral} : KeyExtents{p.batch, s.seqlen_k};
 }
 // Q and O.
-sm90::TensorView rows_of(const tessera_fmha_params& p, const tessera_tensor& t) {
+sm90::TensorView rows_of(const tessera_fmha_params& p, const tessera_tensor& t, int32_t dims) {
   const bool packed = p.cu_seqlens_q != nullptr;
-  return view_of(t, packed ? 1 : p.batch, packed ? kSeveral : p.seqlen_q, p.num_heads_q, p.head_dim_qk);
+  return view_of(t, packed ? 1 : p.batch, packed ? kSeveral : p.seqlen_q, p.num_heads_q, dims);
 }
 
 const char* segment_limit(const tessera_fmha_params& p, const tessera_kv_segment& s) {
@@ -61,6 +61,9 @@ const char* segment_limit(const tessera_fmha_params& p, const tessera_kv_segment
 }  // namespace
 
 const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
+  if (p.head_dim_v != 512 || (p.head_dim_qk != 512 && p.head_dim_qk != 576)) {
+    return "head_dim_qk, head_dim_v: got others; allowed 512, 512 and 576, 512";
+  }
   if (p.num_heads_kv != 1) return "num_heads_kv: got several; allowed 1";
   if (p.seqlen_q > kMost || p.seqlen_q * p.num_heads_q > kMost || p.batch > kMost ||
       p.batch * p.seqlen_q > kMost / p.num_heads_q) {
@@ -69,13 +72,13 @@ const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
   for (int32_t i = 0; i < p.num_segments; ++i) {
     if (const char* text = segment_limit(p, p.segments[i]); text != nullptr) return text;
   }
-  if (const char* text = layout_limit(rows_of(p, p.q), kElementBytes); text != nullptr) return text;
-  return layout_limit(rows_of(p, p.o), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
+  if (const char* text = layout_limit(rows_of(p, p.q, p.head_dim_qk), kElementBytes); text != nullptr) return text;
+  return layout_limit(rows_of(p, p.o, p.head_dim_v), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
 }
 
 // A block has all keys of 64 rows: where there are fewer rows, or few such tiles, the decode kernels split the keys.
 bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
-  constexpr int64_t kRows = sm90::MqaLayout::kRows;
+  constexpr int64_t kRows = sm90::MqaTiling::kRows;
   constexpr int64_t kFewTiles = 64;
   const int64_t unit_rows = (has_gathered(p) ? 1 : p.seqlen_q) * p.num_heads_q;
   return unit_rows < kRows || p.batch * p.seqlen_q * p.num_heads_q < kFewTiles * kRows;
@@ -83,8 +86,8 @@ bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
 
 Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : count_(p.num_segments) {
   mqa_.dtype = p.dtype;
-  mqa_.q = rows_of(p, p.q);
-  mqa_.o = rows_of(p, p.o);
+  mqa_.q = rows_of(p, p.q, p.head_dim_qk);
+  mqa_.o = rows_of(p, p.o, p.head_dim_v);
   mqa_.batch = p.batch;
   mqa_.seqlen_q = p.seqlen_q;
   mqa_.count = p.num_segments;

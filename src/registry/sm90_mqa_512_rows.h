@@ -1,4 +1,5 @@
-// Registry row of the sm90 kernel for one K/V head of dim 512 whose V is K. Compiled with TESSERA_CUDA only.
+// Registry row of the sm90 kernel for one K/V head whose V is the first 512 dims of K's rows. Compiled with
+// TESSERA_CUDA only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -40,25 +41,22 @@ Status run_sm90_mqa_512(const tessera_fmha_params& params, void* workspace, cons
 const char* sm90_mqa_512_limit(const tessera_fmha_params& params);
 bool sm90_mqa_512_is_slow(const tessera_fmha_params& params);
 
-inline constexpr int32_t kSm90Mqa512HeadDims[] = {512};
-
 inline constexpr KernelRow kSm90Mqa512 = {
     .name = "sm90_fmha_mqa_512",
     .operation = TESSERA_OP_FMHA,
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
-        "CUDA; f16, bf16; head dim 512, one K/V head whose V is K; causal, windows, compressed and gathered keys; "
-        "paged, varlen, used lengths, segments, sinks, f32 O, states, LSE; rows aligned to 16 bytes",
+        "CUDA; f16, bf16; head dims 512, of Q and K 576, one K/V head whose V is in K; causal, windows, compressed and "
+        "gathered keys; paged, varlen, used lengths, segments, sinks, f32 O, states, LSE; rows aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
-                .max_head_dim_qk = 512,
+                .max_head_dim_qk = 576,
                 .max_head_dim_v = 512,
                 .features = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
                             kFeatureQueryPositions | kFeatureSegments | kFeatureSinks | kFeatureUnnormalized |
-                            kFeatureWideOutput | kFeatureGathered,
-                .head_dims = kSm90Mqa512HeadDims},
+                            kFeatureWideOutput | kFeatureGathered},
     .fmha = {.workspace_bytes = sm90_mqa_512_workspace_bytes,
              .run = run_sm90_mqa_512,
              .limit = sm90_mqa_512_limit,

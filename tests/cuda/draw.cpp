@@ -234,7 +234,8 @@ FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype) {
   spec.dtype = dtype;
   spec.unnormalized = draw.one_in(5);
   spec.o_dtype = spec.unnormalized || draw.one_in(5) ? TESSERA_F32 : dtype;
-  spec.head_dim_qk = spec.head_dim_v = 512;
+  spec.head_dim_qk = draw.of<int32_t>({512, 576});
+  spec.head_dim_v = 512;
   spec.heads_kv = 1;
   spec.heads_q = draw.of<int32_t>({1, 2, 7, 8, 16, 24, 64, 64, 96, 128, 128});
   spec.q_lengths.clear();

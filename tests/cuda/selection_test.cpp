@@ -54,6 +54,13 @@ TEST_F(CudaSelection, OneHeadWhoseValuesAreItsKeys) {
   p.q = p.o = view::bshd(p.q.data, 256, 64, 512);
   p.segments[0].k = p.segments[0].v = view::bshd(p.q.data, 4096, 1, 512);
   EXPECT_EQ(chosen(p), "sm90_fmha_mqa_512");
+  tessera_fmha_params latent = p;
+  latent.head_dim_qk = 576;
+  latent.q = view::bshd(p.q.data, 256, 64, 576);
+  latent.segments[0].k = latent.segments[0].v = view::bshd(p.q.data, 4096, 1, 576);
+  EXPECT_EQ(chosen(latent), "sm90_fmha_mqa_512");
+  latent.segments[0].v.stride_token = 512;
+  EXPECT_NE(chosen(latent), "sm90_fmha_mqa_512") << "rows of their own";
   tessera_fmha_params other = p;
   other.segments[0].v.data = static_cast<char*>(p.q.data) + 1024;
   EXPECT_NE(chosen(other), "sm90_fmha_mqa_512") << "other values";

@@ -1,5 +1,6 @@
-// The kernel for one K/V head of dim 512 whose V is K against the oracle, byte for byte, through the public interface:
-// windows, compressed and gathered keys, pages, segments, sinks, states, any number of heads. Needs an sm_90 GPU.
+// The kernel for one K/V head whose V is the first 512 dims of K's rows (of 512 or 576) against the oracle, byte for
+// byte, through the public interface: windows, compressed and gathered keys, pages, segments, sinks, states, any number
+// of heads. Needs an sm_90 GPU.
 #include <string>
 #include <utility>
 #include <vector>
@@ -170,7 +171,8 @@ TEST_P(Mqa512Bytes, OneLaunchEqualsTwoPassesThatAreMerged) {
   merge.struct_size = sizeof merge;
   merge.dtype = spec.dtype;
   merge.o_dtype = spec.o_dtype;
-  merge.head_dim_qk = merge.head_dim_v = 512;
+  merge.head_dim_qk = spec.head_dim_qk;
+  merge.head_dim_v = spec.head_dim_v;
   merge.num_heads_q = spec.heads_q;
   merge.num_rows = 3;
   merge.num_states = 2;
@@ -226,7 +228,19 @@ TEST_P(Mqa512Bytes, OtherValuesThanKeysAreRefused) {
   EXPECT_EQ(run_cuda(kMqa, problem).status, TESSERA_UNSUPPORTED);
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, Mqa512Bytes, testing::Values(TESSERA_BF16, TESSERA_F16), dtype_name);
+TEST_P(Mqa512Bytes, OtherHeadDimsAreRefused) {
+  FmhaSpec spec = mqa(64, 1, {100});
+  spec.head_dim_qk = 544;
+  EXPECT_EQ(run_cuda(kMqa, FmhaProblem(spec)).status, TESSERA_UNSUPPORTED);
+  spec.head_dim_qk = 576;
+  spec.head_dim_v = 448;
+  EXPECT_EQ(run_cuda(kMqa, FmhaProblem(spec)).status, TESSERA_UNSUPPORTED);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Mqa512Bytes,
+                         testing::Values(Kind{TESSERA_BF16, 512}, Kind{TESSERA_F16, 512}, Kind{TESSERA_BF16, 576},
+                                         Kind{TESSERA_F16, 576}),
+                         kind_name);
 
 }  // namespace
 }  // namespace tessera::test

@@ -1,6 +1,8 @@
-// What the tests of the kernel for one K/V head of dim 512 whose V is K share: problems, and the kernel against the
+// What the tests of the kernel for one K/V head whose V is the first 512 dims of K's rows share: problems, and the kernel against the
 // oracle through the public interface.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -16,13 +18,22 @@ namespace tessera::test {
 
 inline constexpr const char* kMqa = "sm90_fmha_mqa_512";
 
-class Mqa512Case : public CudaTest, public testing::WithParamInterface<tessera_dtype> {
+struct Kind {
+  tessera_dtype dtype;
+  int32_t head_dim;  // of Q and K
+};
+inline std::string kind_name(const testing::TestParamInfo<Kind>& info) {
+  return fmt::format("{}_{}", info.param.dtype == TESSERA_BF16 ? "bf16" : "f16", info.param.head_dim);
+}
+
+class Mqa512Case : public CudaTest, public testing::WithParamInterface<Kind> {
  protected:
   // `tokens` query tokens of each sequence, one segment of these lengths, causal.
   static FmhaSpec mqa(int32_t heads, int64_t tokens, const std::vector<int64_t>& lengths) {
     FmhaSpec spec;
-    spec.dtype = spec.o_dtype = GetParam();
-    spec.head_dim_qk = spec.head_dim_v = 512;
+    spec.dtype = spec.o_dtype = GetParam().dtype;
+    spec.head_dim_qk = GetParam().head_dim;
+    spec.head_dim_v = 512;
     spec.heads_q = heads;
     spec.heads_kv = 1;
     spec.q_lengths.assign(lengths.size(), tokens);

@@ -12,9 +12,9 @@ namespace tessera::sm90 {
 
 // What of a state a block chains: a group of pieces of one consumer.
 struct MqaSlice {
-  static constexpr int kPieces = MqaOutputs<Mqa512<true>>::kGroup;
+  static constexpr int kPieces = kMqaPieceGroup;
   static constexpr int kPerConsumer = MqaState::kPieces / kPieces;
-  static constexpr int kCount = kPerConsumer * MqaLayout::kConsumers;
+  static constexpr int kCount = kPerConsumer * MqaTiling::kConsumers;
   static constexpr int kThreads = 128;
 };
 
@@ -70,7 +70,7 @@ struct MqaChunks {
   int first, end;
 };
 __device__ __forceinline__ MqaChunks chunks_of(const MqaTile& tile, int segment) {
-  constexpr int kChunk = MqaLayout::kChunkGranules;
+  constexpr int kChunk = MqaTiling::kChunkGranules;
   return {tile.get(segment, MqaTileWords::kFirst) / kChunk,
           (tile.get(segment, MqaTileWords::kEnd) + kChunk - 1) / kChunk};
 }

@@ -1,5 +1,5 @@
-// Compile-time description of the attention kernel for one K/V head of dim 512 whose V is K, and the arguments it
-// takes. No device code.
+// Compile-time description of the attention kernels for one K/V head whose V, of dim 512, is the first 512 dims of K's
+// rows, and the arguments they take. No device code.
 //
 // A block has 64 query rows. Keys go in granules (R0: 64 keys), each of which lies in shared memory once, as K and as
 // V. Two warpgroups score every other granule and sum one half of the output columns over all keys; a sum over keys is
@@ -17,9 +17,11 @@
 
 namespace tessera::sm90 {
 
-template <bool kBf16Value>
+template <int kHeadDimValue, bool kBf16Value>
 struct Mqa512 {
-  static constexpr bool kBf16 = kBf16Value;  // else fp16
+  static_assert(kHeadDimValue == 512 || kHeadDimValue == 576);
+  static constexpr int kHeadDim = kHeadDimValue;  // of Q and K
+  static constexpr bool kBf16 = kBf16Value;       // else fp16
 };
 
 // What a query tile is and sees, in words of shared memory, and which of the keys a block takes.
@@ -67,38 +69,58 @@ struct MqaPairFlags {
   static constexpr int kLevelShift = 5;  // 1 + the level where the chunk before it goes; 0: there is none
 };
 
-// Shared memory of a block in bytes from its 1024-byte aligned base.
-struct MqaLayout {
-  static constexpr int kDims = 512;
-  static constexpr int kConsumers = 2;                 // warpgroups
-  static constexpr int kColumns = kDims / kConsumers;  // of O, per consumer
+// How the work is cut, whatever the head dim of Q and K.
+struct MqaTiling {
+  static constexpr int kValueDims = 512;
+  static constexpr int kConsumers = 2;                      // warpgroups
+  static constexpr int kColumns = kValueDims / kConsumers;  // of O, per consumer
   static constexpr int kRows = 64;
   static constexpr int kGranule = 64;
-  static constexpr int kPanels = kDims / kPanelColumns;
   static constexpr int kChunkGranules = kChunkKeys / kGranule;
+  static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
+  static constexpr int kTileSlots = 4;
 
-  // A granule arrives in groups of panels, and is given back in halves: the columns of a consumer.
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = 56;
+  static constexpr int kConsumerRegisters = 224;
+  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * (65536 / kThreads / 8 * 8),
+                "registers: the roles together exceed what the block starts with");
+};
+
+// Shared memory of a block in bytes from its 1024-byte aligned base.
+template <int kHeadDim>
+struct MqaLayout : MqaTiling {
+  static constexpr int kPanels = kHeadDim / kPanelColumns;
+  static constexpr int kValuePanels = kValueDims / kPanelColumns;
+
+  // A granule arrives in groups of panels, the last of which has those that are not V too, and is given back in halves:
+  // the columns of a consumer.
   static constexpr int kGroups = 4;
-  static constexpr int kGroupPanels = kPanels / kGroups;
+  static constexpr int kGroupPanels = kValuePanels / kGroups;
   static constexpr int kHalves = kConsumers;
   static constexpr int kGroupsOfHalf = kGroups / kHalves;
+  static constexpr bool begins_group(int panel) { return panel < kValuePanels && panel % kGroupPanels == 0; }
+  static constexpr bool ends_group(int panel) { return panel + 1 == kPanels || begins_group(panel + 1); }
+  static constexpr int group_of(int panel) { return panel < kValuePanels ? panel / kGroupPanels : kGroups - 1; }
 
-  static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
   static constexpr int kBufferBytes = kPanels * panel_bytes(kGranule);
-  static constexpr int kGroupBytes = kBufferBytes / kGroups;
   static constexpr int kKeys = 0;
   static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
   static constexpr int kQBytes = kPanels * panel_bytes(kRows);
-  static constexpr int kWeights = kQ + kQBytes;  // P of a granule, per buffer, as the following
+  // P of a granule, per buffer, as the following. A panel that is not V is read for scores only: P takes its place, and
+  // the granule's last group is not fetched before both consumers have given back their halves.
+  static constexpr bool kWeightsOverKeys = kPanels > kValuePanels;
   static constexpr int kWeightBytes = panel_bytes(kRows);
-  static constexpr int kSums = kWeights + kBuffers * kWeightBytes;  // R7's sums of it, 16 bytes per thread
+  static constexpr int kWeights = kWeightsOverKeys ? kKeys + kValuePanels * panel_bytes(kGranule) : kQ + kQBytes;
+  static constexpr int kWeightStep = kWeightsOverKeys ? kBufferBytes : kWeightBytes;
+  static_assert(!kWeightsOverKeys || kWeightBytes <= (kPanels - kValuePanels) * panel_bytes(kGranule));
+  static constexpr int kSums = kQ + kQBytes + (kWeightsOverKeys ? 0 : kBuffers * kWeightBytes);  // R7's, 16 bytes each
   static constexpr int kSumBytes = 128 * 16;
   static constexpr int kMaxima = kSums + kBuffers * kSumBytes;  // m behind it and a of R3, per row
   static constexpr int kMaximaBytes = kRows * 8;
   static constexpr int kAbsent = kMaxima + kBuffers * kMaximaBytes;  // a byte per key: 1 if it has no page
   static constexpr int kAbsentBytes = kGranule;
   static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
-  static constexpr int kTileSlots = 4;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
   static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
   static constexpr int kOutputsAt = kPairs + 2 * 16;  // where a thread's rows of O are, 16 bytes per thread
@@ -112,15 +134,9 @@ struct MqaLayout {
   static constexpr int kPairFull = kWeightsFull + 8 * kBuffers;  // per description of a pair
   static constexpr int kBytes = kPairFull + 8 * 2;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
-
-  static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr int kProducerRegisters = 56;
-  static constexpr int kConsumerRegisters = 224;
-  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * (65536 / kThreads / 8 * 8),
-                "registers: the roles together exceed what the block starts with");
 };
 
-// One segment (R10). Keys are rows of 512 elements.
+// One segment (R10). Keys are rows of head dim elements.
 struct MqaSegment {
   const uint16_t* k;
   int64_t stride_batch, stride_token;  // elements; of pages if there is a table
@@ -142,7 +158,7 @@ struct MqaSegment {
   int32_t topk;
 };
 
-// Shapes: Q, O (batch, seqlen_q, heads, 512).
+// Shapes: Q (batch, seqlen_q, heads, head dim), O (.., 512).
 struct MqaArguments {
   MqaSegment segments[TESSERA_MAX_SEGMENTS];
   int32_t count;

@@ -17,14 +17,15 @@ __device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)
 
 template <class Tag, int kConsumer>
 class MqaConsumer {
-  using Layout = MqaLayout;
+  using Layout = MqaLayout<Tag::kHeadDim>;
   using Words = MqaTileWords;
   using Chain = MqaChain<Tag>;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
   static constexpr int kScores = Layout::kGranule / 2;   // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;  // fp32 per thread
-  static constexpr int kStepsOfGroup = Layout::kGroupPanels * kPanelColumns / 16;
+  static constexpr int kStepsOfPanel = kPanelColumns / 16;
+  static constexpr uint32_t kBarrier = 2 + kConsumer;  // named barrier of the warpgroup
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
   using Scores = float[kScores];  // of the own granule: S, then p
@@ -44,7 +45,7 @@ class MqaConsumer {
     for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
       barrier_wait(base() + Layout::kQFull, round % 2);
       fence_async_proxy();
-      tile_ = MqaTile::at(base(), round);
+      tile_ = MqaTile::at<Layout>(base(), round);
       const int work = uniform(tile_.get(Words::kWork));
       if (work == Words::kKeys) {
         attend(f, chain);
@@ -159,12 +160,15 @@ class MqaConsumer {
     const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
     const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
 #pragma unroll
-    for (int group = 0; group < Layout::kGroups; ++group) {
-      barrier_wait(full + 8 * group, bits_ >> kConsumer & 1U);
-      fence_async_proxy();
-      wgmma_fence();
+    for (int panel = 0; panel < Layout::kPanels; ++panel) {
+      if (Layout::begins_group(panel)) {
+        barrier_wait(full + 8 * Layout::group_of(panel), bits_ >> kConsumer & 1U);
+        fence_async_proxy();
+        wgmma_fence();
+      }
 #pragma unroll
-      for (int step = group * kStepsOfGroup; step < (group + 1) * kStepsOfGroup; ++step) {
+      for (int i = 0; i < kStepsOfPanel; ++i) {
+        const int step = panel * kStepsOfPanel + i;
         if (step == 0) {
           wgmma_ss_first<kElement>(s, q, k);
         } else {
@@ -172,7 +176,9 @@ class MqaConsumer {
                                   KMajorTile::step(k, Layout::kGranule, step));
         }
       }
-      wgmma_commit();
+      if (Layout::ends_group(panel)) {
+        wgmma_commit();
+      }
     }
     wgmma_wait<0>();
     pin_registers(s);
@@ -210,8 +216,11 @@ class MqaConsumer {
     weight_offsets(rows, args_.bias, offset);
     GranuleSums sums;
     const int lane = thread() % 32;
-    const uint32_t weights = base() + Layout::kWeights + kConsumer * Layout::kWeightBytes;
+    const uint32_t weights = base() + Layout::kWeights + kConsumer * Layout::kWeightStep;
     const int row = thread() / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+    if (Layout::kWeightsOverKeys) {
+      named_barrier_sync(kBarrier, 128);  // all warps have their scores
+    }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       weigh_block(&s[8 * block], block == 0, offset, args_.c, sums);
@@ -302,10 +311,10 @@ class MqaConsumer {
     if (keep && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
       rescale_output(f.o, a);
     }
-    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightBytes);
+    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
     const uint64_t v = tile_descriptor<MnMajorTile<Layout::kGranule>>(
         base() + Layout::kKeys + buffer * Layout::kBufferBytes +
-        kConsumer * (Layout::kPanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
+        kConsumer * (Layout::kValuePanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
     wgmma_fence();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {

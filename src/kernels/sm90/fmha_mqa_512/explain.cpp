@@ -8,29 +8,37 @@
 
 namespace tessera::sm90 {
 
-std::string explain_mqa_512(const tessera_fmha_params& p) {
-  using L = MqaLayout;
+namespace {
+
+template <class L>
+std::string explain(const tessera_fmha_params& p) {
   const bool gathered =
       std::any_of(p.segments, p.segments + p.num_segments, [](const auto& s) { return s.indices != nullptr; });
   const int rows = L::kRows;
   const int64_t unit_rows = (gathered ? 1 : p.seqlen_q) * p.num_heads_q;
   const int64_t units = p.batch * (gathered ? p.seqlen_q : 1);
   return fmt::format(
-      "variant: sm90_mqa_512_{}\n"
+      "variant: sm90_mqa_hd{}_{}\n"
       "instructions: cp.async by rows, wgmma m64n64k16 and m64n256k16, setmaxnreg\n"
-      "tiles: {} rows ({} of {}) by pairs of granules of {} keys, which lie in shared memory once, as K and as V; each "
-      "of two warpgroups scores one granule and sums {} columns of O over both\n"
+      "tiles: {} rows (heads of {}) by pairs of granules of {} keys, which lie in shared memory once, as K and as V; "
+      "each of two warpgroups scores one granule and sums {} columns of O over both\n"
       "query tiles: {} units of {}\n"
       "grid: one block per multiprocessor, {} threads each\n"
       "roles: producer warpgroup ({} registers), {} consumer warpgroups ({} registers)\n"
-      "shared memory: {} bytes: granules {} x {} at {}; Q {} at {}; P {} x {} at {}; sums and maxima at {}; tiles at "
+      "shared memory: {} bytes: granules {} x {} at {}; Q {} at {}; P {} x {} at {}{}; sums and maxima at {}; tiles at "
       "{}; barriers at {}\n"
       "{}",
-      p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, "heads", gathered ? "a query token" : "all query tokens",
+      p.head_dim_qk, p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, gathered ? "a query token" : "all query tokens",
       L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, L::kProducerRegisters, L::kConsumers,
       L::kConsumerRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ, L::kBuffers,
-      L::kWeightBytes, L::kWeights, L::kSums, L::kTiles, L::kBarriers,
-      gathered ? "gathered keys: a kernel sorts the lists first\n" : "");
+      L::kWeightBytes, L::kWeights, L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "",
+      L::kSums, L::kTiles, L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "");
+}
+
+}  // namespace
+
+std::string explain_mqa_512(const tessera_fmha_params& p) {
+  return p.head_dim_qk == 576 ? explain<MqaLayout<576>>(p) : explain<MqaLayout<512>>(p);
 }
 
 }  // namespace tessera::sm90

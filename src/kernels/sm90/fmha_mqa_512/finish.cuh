@@ -19,17 +19,17 @@ struct MqaClosed {
 
 // A consumer's part of a state in global memory: float4 per thread, pieces of O and behind them m and l of both rows.
 struct MqaState {
-  static constexpr int kPieces = MqaLayout::kColumns / 8;
+  static constexpr int kPieces = MqaTiling::kColumns / 8;
   static constexpr int64_t kStride = int64_t{kPieces + 1} * 128;  // of consumers, each of which has 128 threads
 
   static __device__ __forceinline__ float4* at(float4* states, int64_t state, int consumer) {
-    return states + (state * MqaLayout::kConsumers + consumer) * kStride + thread_index() % 128;
+    return states + (state * MqaTiling::kConsumers + consumer) * kStride + thread_index() % 128;
   }
 };
 
 template <class Tag>
 class MqaChain {
-  using Layout = MqaLayout;
+  using Layout = MqaLayout<Tag::kHeadDim>;
   using Words = MqaTileWords;
   using Outputs = MqaOutputs<Tag>;
   using End = typename Outputs::End;
@@ -177,7 +177,7 @@ class MqaChain {
     const int64_t at[kRowsPerThread] = {static_cast<int64_t>(x.x | static_cast<uint64_t>(x.y) << 32),
                                         static_cast<int64_t>(x.z | static_cast<uint64_t>(x.w) << 32)};
 #pragma unroll
-    for (int first = 0; first < kBatch; first += Outputs::kGroup) {
+    for (int first = 0; first < kBatch; first += kMqaPieceGroup) {
       Outputs(args_, consumer_).store_group(&o[4 * first], step * kBatch + first, at, end);
     }
   }

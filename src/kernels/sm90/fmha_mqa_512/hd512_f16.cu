@@ -2,6 +2,6 @@
 
 namespace tessera::sm90 {
 
-template cudaError_t launch_mqa_512<Mqa512<false>>(const MqaArguments&, int, cudaStream_t);
+template cudaError_t launch_mqa_512<Mqa512<512, false>>(const MqaArguments&, int, cudaStream_t);
 
 }  // namespace tessera::sm90

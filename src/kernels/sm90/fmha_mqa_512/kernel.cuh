@@ -1,4 +1,4 @@
-// Attention with one K/V head of dim 512 whose V is K, on sm_90 under docs/contract.md (hopper-k16-f25). README.md has
+// Attention with one K/V head whose V is in K, on sm_90 under docs/contract.md (hopper-k16-f25). README.md has
 // the roles, the shared-memory map, the barriers and the timing.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace tessera::sm90 {
 
+template <class Layout>
 __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
-  using Layout = MqaLayout;
   constexpr uint32_t kWarps = 4;  // of a warpgroup
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
@@ -31,19 +31,19 @@ __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
 
 // Each block walks over items: query tiles, or parts of their keys.
 template <class Tag>
-__global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(const __grid_constant__ MqaArguments args) {
-  using Layout = MqaLayout;
+__global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(const __grid_constant__ MqaArguments args) {
+  using Layout = MqaLayout<Tag::kHeadDim>;
   extern __shared__ __align__(1024) uint8_t shared_mqa[];
   const uint32_t shared = shared_address(shared_mqa);
   const int warpgroup = uniform(static_cast<int>(threadIdx.x) / 128);
   if (threadIdx.x == 0) {
-    init_mqa_barriers(shared);
+    init_mqa_barriers<Layout>(shared);
   }
   __syncthreads();
   launch_dependents();
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
-    MqaProducer(args, shared).run();
+    MqaProducer<Layout>(args, shared).run();
   } else {
     take_registers<Layout::kConsumerRegisters>();
     if (warpgroup == 1) {
@@ -56,15 +56,16 @@ __global__ void __launch_bounds__(MqaLayout::kThreads, 1) fmha_mqa_512_sm90(cons
 
 template <class Tag>
 cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream_t stream) {
+  using Layout = MqaLayout<Tag::kHeadDim>;
   cudaError_t error =
-      cudaFuncSetAttribute(fmha_mqa_512_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, MqaLayout::kBytes);
+      cudaFuncSetAttribute(fmha_mqa_512_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout::kBytes);
   if (error != cudaSuccess) {
     return error;
   }
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(blocks));
-  launch.blockDim = dim3(MqaLayout::kThreads);
-  launch.dynamicSmemBytes = MqaLayout::kBytes;
+  launch.blockDim = dim3(Layout::kThreads);
+  launch.dynamicSmemBytes = Layout::kBytes;
   launch.stream = stream;
   error = cudaLaunchKernelEx(&launch, fmha_mqa_512_sm90<Tag>, arguments);
   if (error != cudaSuccess || arguments.parts.value == 1) {

@@ -12,7 +12,7 @@
 namespace tessera::sm90 {
 namespace {
 
-using Layout = MqaLayout;
+using Tiling = MqaTiling;
 
 constexpr size_t kScratchAlignment = 64;
 constexpr int64_t kLongest = std::numeric_limits<int32_t>::max() / 2;
@@ -37,7 +37,7 @@ int64_t unit_tokens(const MqaProblem& p) {
   return is_gathered(p) ? 1 : p.seqlen_q;
 }
 int64_t unit_tiles(const MqaProblem& p) {
-  return ceil_div(unit_tokens(p) * p.q.heads, Layout::kRows);
+  return ceil_div(unit_tokens(p) * p.q.heads, Tiling::kRows);
 }
 
 int64_t blocks_of(const MqaProblem& p, int parts, int multiprocessors) {
@@ -52,7 +52,7 @@ int64_t most_keys(const MqaProblem& p, const MqaSegmentProblem& s) {
   if (s.compress_ratio > 0 || s.window_left < 0 || (s.window_right < 0 && !s.causal)) {
     return s.seqlen_k;
   }
-  const int64_t tokens = std::min(unit_tokens(p), (Layout::kRows - 2) / p.q.heads + 2);
+  const int64_t tokens = std::min(unit_tokens(p), (Tiling::kRows - 2) / p.q.heads + 2);
   const int64_t right = s.causal ? 0 : s.window_right;
   return std::min(s.seqlen_k, std::min(s.window_left, kLongest) + std::min(right, kLongest) + tokens);
 }
@@ -64,13 +64,13 @@ int64_t most_touched(const MqaSegmentProblem& s, int64_t keys, int64_t size) {
 int64_t tile_granules(const MqaProblem& p) {
   int64_t granules = 0;
   for (int i = 0; i < p.count; ++i) {
-    granules += most_touched(p.segments[i], most_keys(p, p.segments[i]), Layout::kGranule);
+    granules += most_touched(p.segments[i], most_keys(p, p.segments[i]), Tiling::kGranule);
   }
   return granules;
 }
 
 // O (64, 256) in fp32 and four scalars a thread, per consumer.
-constexpr size_t kStateBytes = (Layout::kColumns / 8 + 1) * 128 * 16 * size_t{Layout::kConsumers};
+constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kConsumers};
 
 // When tiles are cut. Below half of the device as many as it takes; else only if all states take less than a GiB.
 constexpr int64_t kMostStates = (int64_t{1} << 30) / int64_t{kStateBytes};
@@ -97,16 +97,18 @@ Status check(const MqaProblem& p, int parts) {
     return refuse(Code::kInvalidArgument, fmt::format("sm90_mqa_512: got {} segments; allowed 1 to {}; pass as many",
                                                       p.count, static_cast<int>(TESSERA_MAX_SEGMENTS)));
   }
-  if (p.q.dims != Layout::kDims || p.o.dims != Layout::kDims || p.o.heads != p.q.heads) {
+  if ((p.q.dims != 512 && p.q.dims != 576) || p.o.dims != Tiling::kValueDims || p.o.tokens != p.q.tokens ||
+      p.o.heads != p.q.heads || p.o.batch != p.q.batch) {
     return refuse(Code::kInvalidArgument,
-                  "sm90_mqa_512: got Q and O of different shapes or of another head dim; "
-                  "allowed equal shapes of head dim 512; pass tensors that fit");
+                  "sm90_mqa_512: got Q and O of different shapes or of another head dim; allowed equal shapes, Q of "
+                  "head dim 512 or 576 and O of 512; pass tensors that fit");
   }
   for (int i = 0; i < p.count; ++i) {
     const MqaSegmentProblem& s = p.segments[i];
-    if (s.k.dims != Layout::kDims || s.k.heads != 1) {
+    if (s.k.dims != p.q.dims || s.k.heads != 1) {
       return refuse(Code::kInvalidArgument,
-                    fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of 512", s.k.heads, s.k.dims));
+                    fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of Q's {}; pass such rows",
+                                s.k.heads, s.k.dims, p.q.dims));
     }
     if (s.seqlen_k > kLongest / std::max(s.compress_ratio, 1) || s.k.batch > kLongest || s.k.tokens > kLongest) {
       return refuse(Code::kUnsupported,
@@ -128,7 +130,7 @@ Status check(const MqaProblem& p, int parts) {
     return refuse(Code::kUnsupported,
                   fmt::format("sm90_mqa_512: got {} tokens of {} heads; allowed up to {} tiles of "
                               "{} rows; split the batch",
-                              p.batch * p.seqlen_q, p.q.heads, kLongest, static_cast<int>(Layout::kRows)));
+                              p.batch * p.seqlen_q, p.q.heads, kLongest, static_cast<int>(Tiling::kRows)));
   }
   return {};
 }
@@ -180,7 +182,7 @@ int64_t mqa_512_tile_chunks(const MqaProblem& problem) {
 int mqa_512_parts(const MqaProblem& problem, int multiprocessors) {
   const int64_t tiles = mqa_512_tiles(problem);
   const int64_t granules = tile_granules(problem);
-  const int64_t chunks = ceil_div(granules, Layout::kChunkGranules);
+  const int64_t chunks = ceil_div(granules, Tiling::kChunkGranules);
   if (tiles == 0 || chunks < 2 ||
       (2 * tiles > multiprocessors && tiles > kMostStates / mqa_512_tile_chunks(problem))) {
     return 1;
@@ -196,7 +198,7 @@ int mqa_512_parts(const MqaProblem& problem, int multiprocessors) {
     const int64_t of_part = ceil_div(chunks, room);
     const int64_t count = ceil_div(chunks, of_part);
     const int64_t last =
-        ceil_div(tiles * count, multiprocessors) * of_part * Layout::kChunkGranules + kSecondKernelGranules;
+        ceil_div(tiles * count, multiprocessors) * of_part * Tiling::kChunkGranules + kSecondKernelGranules;
     if (last < least) {
       least = last;
       parts = count;
@@ -270,7 +272,10 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
     a.states = reinterpret_cast<float4*>(memory);
     a.tile_chunks = static_cast<int32_t>(mqa_512_tile_chunks(problem));
   }
-  const auto launch = problem.dtype == TESSERA_BF16 ? launch_mqa_512<Mqa512<true>> : launch_mqa_512<Mqa512<false>>;
+  const bool bf16 = problem.dtype == TESSERA_BF16;
+  const auto launch = problem.q.dims == 512
+                          ? (bf16 ? launch_mqa_512<Mqa512<512, true>> : launch_mqa_512<Mqa512<512, false>>)
+                          : (bf16 ? launch_mqa_512<Mqa512<576, true>> : launch_mqa_512<Mqa512<576, false>>);
   const cudaError_t error = launch(a, static_cast<int>(blocks), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("sm90_mqa_512: got {} ({}); allowed a launch on an sm_90 device; choose "

@@ -1,4 +1,4 @@
-// Host side of the kernels for one K/V head of dim 512 whose V is K: from a problem to arguments and a launch.
+// Host side of the kernels for one K/V head whose V, of dim 512, is in K: from a problem to arguments and a launch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,8 @@
 
 namespace tessera::sm90 {
 
-// One segment (R10). `k` is (batch, token, 1 head, 512), or a page pool (page, slot, 1 head, 512).
+// One segment (R10). `k` is (batch, token, 1 head, head dim), or a page pool (page, slot, 1 head, head dim);
+// V is the first 512 elements of its rows.
 struct MqaSegmentProblem {
   TensorView k;
   int64_t seqlen_k = 0;
@@ -33,7 +34,8 @@ struct MqaSegmentProblem {
 
 struct MqaProblem {
   tessera_dtype dtype = TESSERA_BF16;
-  TensorView q, o;  // (batch, token, head, 512)
+  TensorView q;  // (batch, token, head, head dim of 512 or 576)
+  TensorView o;  // (batch, token, head, 512)
   MqaSegmentProblem segments[TESSERA_MAX_SEGMENTS];
   int32_t count = 0;
   int64_t batch = 0, seqlen_q = 0;  // sequences, and the bound of their query tokens

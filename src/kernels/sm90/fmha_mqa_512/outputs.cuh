@@ -9,15 +9,16 @@
 
 namespace tessera::sm90 {
 
+inline constexpr int kMqaPieceGroup = 4;  // pieces that with 16-bit O are what a lane's 16 bytes are made of
+
 template <class Tag>
 class MqaOutputs {
-  using Layout = MqaLayout;
   using Words = MqaTileWords;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
 
- public:
-  static constexpr int kGroup = 4;  // pieces that with 16-bit O are what a lane's 16 bytes are made of
+  static constexpr int kGroup = kMqaPieceGroup;
 
+ public:
   // A thread's rows.
   struct Place {
     int64_t batch;
@@ -54,7 +55,7 @@ class MqaOutputs {
       return -1;
     }
     return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
-           where.head[h] * args_.o_stride_head + consumer_ * Layout::kColumns;
+           where.head[h] * args_.o_stride_head + consumer_ * MqaTiling::kColumns;
   }
 
   // From a state's scalars; those that are wanted are stored, once per row if only one consumer `speaks`.

@@ -25,8 +25,8 @@ __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
+template <class Layout>
 class MqaProducer {
-  using Layout = MqaLayout;
   using Words = MqaTileWords;
   static constexpr int kOwnRows = 4;  // of 64, per thread: eight threads have a row
   static constexpr int kRowStep = Layout::kGranule / kOwnRows;
@@ -41,7 +41,7 @@ class MqaProducer {
     for (uint32_t round = 0; index_of(round) < args_.total_items; ++round) {
       describe(round);
       named_barrier_sync(kBarrier, 128);  // the description is there
-      const MqaTile tile = MqaTile::at(shared_, round);
+      const MqaTile tile = MqaTile::at<Layout>(shared_, round);
       const MqaWalk walk(tile, args_.count);
       barrier_wait(shared_ + Layout::kQEmpty, round % 2 ^ 1U);
       if (uniform(tile.get(Words::kWork)) == Words::kKeys) {
@@ -89,7 +89,7 @@ class MqaProducer {
   // tile round - 2.
   __device__ __forceinline__ void describe(uint32_t round) const {
     if (uniform(thread() / 32) == 0) {
-      describe_tile(args_, MqaTile::at(shared_, round), MqaItem::at(args_, index_of(round)), thread());
+      describe_tile(args_, MqaTile::at<Layout>(shared_, round), MqaItem::at(args_, index_of(round)), thread());
     }
   }
 
@@ -115,16 +115,12 @@ class MqaProducer {
   __device__ __forceinline__ static uint32_t piece_at() {
     return swizzled_offset(Layout::kGranule, own_row(), thread() % 8 * 8);
   }
-  // Two panels of the thread's rows.
+  // A panel of the thread's rows of the tile `to`.
   template <class Source>
-  __device__ __forceinline__ static void copy_panels(uint32_t to, int first, int count, const Source& source) {
+  __device__ __forceinline__ static void copy_panel(uint32_t to, int panel, const Source& source) {
 #pragma unroll
-    for (int panel = 0; panel < count; ++panel) {
-#pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        source(to + panel * panel_bytes(Layout::kGranule) + i * kRowStep * kPanelRowBytes, i,
-               (first + panel) * kPanelColumns);
-      }
+    for (int i = 0; i < kOwnRows; ++i) {
+      source(to + panel * panel_bytes(Layout::kGranule) + i * kRowStep * kPanelRowBytes, i, panel * kPanelColumns);
     }
   }
 
@@ -145,10 +141,13 @@ class MqaProducer {
                              head * args_.q_stride_head + thread() % 8 * 8;
     }
     const uint32_t to = shared_ + Layout::kQ + piece_at();
-    copy_panels(to, 0, Layout::kPanels, [&](uint32_t at, int i, int dim) {
-      const bool present = rows_at[i] != nullptr;
-      copy_own_piece(at, present ? rows_at[i] + dim : args_.q, present);
-    });
+#pragma unroll
+    for (int panel = 0; panel < Layout::kPanels; ++panel) {
+      copy_panel(to, panel, [&](uint32_t at, int i, int dim) {
+        const bool present = rows_at[i] != nullptr;
+        copy_own_piece(at, present ? rows_at[i] + dim : args_.q, present);
+      });
+    }
   }
 
   // What tables say of the thread's rows of a granule: the page, the row of a gathered key, or the sequence. Nothing is
@@ -228,17 +227,18 @@ class MqaProducer {
     if (thread() % 32 == 0) {
       barrier_arrive(full);  // releases what is absent
     }
+    const uint32_t to = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
 #pragma unroll
-    for (int half = 0; half < Layout::kHalves; ++half) {
-      wait_empty(buffer, half, parity);
-#pragma unroll
-      for (int part = 0; part < Layout::kGroupsOfHalf; ++part) {
-        const int group = half * Layout::kGroupsOfHalf + part;
-        copy_panels(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + group * Layout::kGroupBytes + piece_at(),
-                    group * Layout::kGroupPanels, Layout::kGroupPanels, [&](uint32_t at, int i, int dim) {
-                      // Opaque, so that sizes take no registers.
-                      copy_row_piece(at, rows_at[i] + dim, (opaque(static_cast<int>(present)) >> i & 1) != 0);
-                    });
+    for (int panel = 0; panel < Layout::kPanels; ++panel) {
+      const int group = Layout::group_of(panel);
+      if (Layout::begins_group(panel) && group % Layout::kGroupsOfHalf == 0) {
+        wait_empty(buffer, group / Layout::kGroupsOfHalf, parity);
+      }
+      copy_panel(to, panel, [&](uint32_t at, int i, int dim) {
+        // Opaque, so that sizes take no registers.
+        copy_row_piece(at, rows_at[i] + dim, (opaque(static_cast<int>(present)) >> i & 1) != 0);
+      });
+      if (Layout::ends_group(panel)) {
         arrive_behind_copies(full + 8 * group);
       }
     }

@@ -32,8 +32,9 @@ __device__ __forceinline__ MqaSight mqa_sight(const MqaSegment& s, int64_t posit
 struct MqaTile {
   uint32_t address;
 
+  template <class Layout>
   __device__ __forceinline__ static MqaTile at(uint32_t shared, uint32_t round) {
-    return {shared + MqaLayout::kTiles + MqaLayout::kTileBytes * (round % MqaLayout::kTileSlots)};
+    return {shared + Layout::kTiles + Layout::kTileBytes * (round % Layout::kTileSlots)};
   }
   __device__ __forceinline__ int get(MqaTileWords::Field field) const { return load_shared(address + 4 * field); }
   __device__ __forceinline__ uint32_t segment_at(int segment) const {
@@ -74,7 +75,7 @@ class MqaWalk {
   }
   // Whether a chunk (R8) begins with the granule.
   __device__ __forceinline__ bool is_fresh(const MqaPlace& place) const {
-    return place.granule % MqaLayout::kChunkGranules == 0 ||
+    return place.granule % MqaTiling::kChunkGranules == 0 ||
            place.granule == uniform(tile_.get(place.segment, MqaTileWords::kFirst));
   }
 
@@ -112,7 +113,7 @@ struct MqaItem {
 // Where the granules of a segment are cut: in front of the first chunk that has `granules` or more before it in its
 // tile, `before` of which are those of earlier segments.
 __device__ __forceinline__ int mqa_cut(int first, int end, int before, int granules) {
-  constexpr int kChunk = MqaLayout::kChunkGranules;
+  constexpr int kChunk = MqaTiling::kChunkGranules;
   const int inside = granules - before;
   return inside <= 0 ? first : min(end, (first + inside + kChunk - 1) / kChunk * kChunk);
 }
@@ -121,17 +122,17 @@ __device__ __forceinline__ int mqa_cut(int first, int end, int before, int granu
 __device__ __forceinline__ void describe_tile(const MqaArguments& args, const MqaTile& to, const MqaItem& item,
                                               int lane) {
   using Words = MqaTileWords;
-  constexpr int kGranule = MqaLayout::kGranule;
-  constexpr int kChunk = MqaLayout::kChunkGranules;
+  constexpr int kGranule = MqaTiling::kGranule;
+  constexpr int kChunk = MqaTiling::kChunkGranules;
   const int unit = divide(item.tile, args.unit_tiles);
-  const int first_row = (item.tile - unit * static_cast<int>(args.unit_tiles.value)) * MqaLayout::kRows;
+  const int first_row = (item.tile - unit * static_cast<int>(args.unit_tiles.value)) * MqaTiling::kRows;
   const int batch = divide(unit, args.units_per_batch);
   const int token = unit - batch * static_cast<int>(args.units_per_batch.value);
   const int heads = static_cast<int>(args.heads.value);
   const TokenRange tokens = token_range(args.cu_seqlens_q, args.seqlens_q, args.seqlen_q, batch);
   const int rows = (args.by_token ? (token < tokens.count ? 1 : 0) : tokens.count) * heads;
   const int first_token = token + divide(first_row, args.heads);
-  const int last_token = token + divide(max(min(first_row + MqaLayout::kRows, rows) - 1, 0), args.heads);
+  const int last_token = token + divide(max(min(first_row + MqaTiling::kRows, rows) - 1, 0), args.heads);
   const MqaSegment& s = args.segments[min(lane, args.count - 1)];
   TokenRange keys{0, 0};
   int position0 = 0;
