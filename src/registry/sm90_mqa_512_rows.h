@@ -54,9 +54,9 @@ inline constexpr KernelRow kSm90Mqa512 = {
     .support = {.dtypes = 1u << TESSERA_F16 | 1u << TESSERA_BF16,
                 .max_head_dim_qk = 576,
                 .max_head_dim_v = 512,
-                .features = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed |
-                            kFeatureQueryPositions | kFeatureSegments | kFeatureSinks | kFeatureUnnormalized |
-                            kFeatureWideOutput | kFeatureGathered},
+                .features = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
+                            kFeatureCompressed | kFeatureQueryPositions | kFeatureSegments | kFeatureSinks |
+                            kFeatureUnnormalized | kFeatureWideOutput | kFeatureGathered},
     .fmha = {.workspace_bytes = sm90_mqa_512_workspace_bytes,
              .run = run_sm90_mqa_512,
              .limit = sm90_mqa_512_limit,

@@ -1,5 +1,5 @@
-// What the tests of the kernel for one K/V head whose V is the first 512 dims of K's rows share: problems, and the kernel against the
-// oracle through the public interface.
+// What the tests of the kernel for one K/V head whose V is the first 512 dims of K's rows share: problems, and the
+// kernel against the oracle through the public interface.
 #pragma once
 
 #include <fmt/format.h>

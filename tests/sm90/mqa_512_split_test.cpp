@@ -178,7 +178,8 @@ TEST_P(Mqa512Split, GraphsOfOtherLengths) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Mqa512Split,
-                         testing::Values(Kind{TESSERA_BF16, 512}, Kind{TESSERA_F16, 512}, Kind{TESSERA_BF16, 576}), kind_name);
+                         testing::Values(Kind{TESSERA_BF16, 512}, Kind{TESSERA_F16, 512}, Kind{TESSERA_BF16, 576}),
+                         kind_name);
 
 // ---- how many parts are chosen, on any machine
 
@@ -194,9 +195,9 @@ sm90::MqaProblem decode_of(int64_t batch, int64_t heads, int64_t keys) {
 }
 
 TEST(Mqa512Parts, FillTheDevice) {
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(8, 128, 16384), 132), 8);   // 16 tiles of 8 chunks
+  EXPECT_EQ(sm90::mqa_512_parts(decode_of(8, 128, 16384), 132), 8);     // 16 tiles of 8 chunks
   EXPECT_EQ(sm90::mqa_512_parts(decode_of(1, 64, 1 << 20), 132), 128);  // 512 chunks, four a block
-  EXPECT_GT(sm90::mqa_512_parts(decode_of(70, 128, 16384), 132), 1);  // 140 tiles are two rounds for eight of them
+  EXPECT_GT(sm90::mqa_512_parts(decode_of(70, 128, 16384), 132), 1);    // 140 tiles are two rounds for eight of them
 }
 
 TEST(Mqa512Parts, NothingIsCutInVain) {

@@ -50,8 +50,8 @@ struct MqaTileWords {
     kOpenEnd,
     kFirstKey,  // keys that any row sees
     kStopKey,
-    kLength,    // of the sequence
-    kPosition,  // of its first query token
+    kLength,      // of the sequence
+    kPosition,    // of its first query token
     kFirstToken,  // of the sequence in packed keys, else 0
     kSegmentFields
   };
@@ -145,9 +145,9 @@ struct MqaSegment {
   int32_t num_pages;
   Divisor page_size;
   int32_t seqlen_k;
-  const int32_t* seqlens_k;    // [batch], or null: all seqlen_k or as cu_seqlens_k says
+  const int32_t* seqlens_k;     // [batch], or null: all seqlen_k or as cu_seqlens_k says
   const int32_t* cu_seqlens_k;  // [batch + 1] first tokens of packed keys, or null
-  const int32_t* q_positions;  // [batch] positions of first tokens, or null: behind the keys
+  const int32_t* q_positions;   // [batch] positions of first tokens, or null: behind the keys
   bool causal;
   int32_t window_left, window_right;  // -1: none
   bool compressed;                    // instead of causal masks and windows
@@ -184,8 +184,8 @@ struct MqaArguments {
   // Scratch of R8, per level (chunks of a superchunk, superchunks of a segment, segments): (block, consumer, piece,
   // thread), or null where a level is never used.
   float4* levels[3];
-  // The chunks' states of tiles that are cut: (tile, chunk, consumer, piece, thread), and the chunks that a tile has room
-  // for. Chunks count from the first one with keys that the tile sees, through all segments.
+  // The chunks' states of tiles that are cut: (tile, chunk, consumer, piece, thread), and the chunks that a tile has
+  // room for. Chunks count from the first one with keys that the tile sees, through all segments.
   float4* states;
   int32_t tile_chunks;
 };

@@ -74,7 +74,7 @@ constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Ti
 
 // When tiles are cut. Below half of the device as many as it takes; else only if all states take less than a GiB.
 constexpr int64_t kMostStates = (int64_t{1} << 30) / int64_t{kStateBytes};
-constexpr int64_t kMostRounds = 16;          // of blocks over items: more are even enough
+constexpr int64_t kMostRounds = 16;           // of blocks over items: more are even enough
 constexpr int64_t kSecondKernelGranules = 3;  // what the second kernel takes, in granules of a block
 
 // Which levels of R8's chain a block needs room for.
@@ -183,8 +183,7 @@ int mqa_512_parts(const MqaProblem& problem, int multiprocessors) {
   const int64_t tiles = mqa_512_tiles(problem);
   const int64_t granules = tile_granules(problem);
   const int64_t chunks = ceil_div(granules, Tiling::kChunkGranules);
-  if (tiles == 0 || chunks < 2 ||
-      (2 * tiles > multiprocessors && tiles > kMostStates / mqa_512_tile_chunks(problem))) {
+  if (tiles == 0 || chunks < 2 || (2 * tiles > multiprocessors && tiles > kMostStates / mqa_512_tile_chunks(problem))) {
     return 1;
   }
   // When the last block is done, in granules of one block.

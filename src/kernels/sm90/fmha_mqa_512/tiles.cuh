@@ -186,7 +186,9 @@ __device__ __forceinline__ void describe_tile(const MqaArguments& args, const Mq
     put(Words::kTensorToken, tokens.first + token);
     put(Words::kFirstRow, first_row);
     put(Words::kRows, rows);
-    put(Words::kWork, with_keys != 0 ? Words::kKeys : granules == 0 && item.part <= 0 ? Words::kNothing : Words::kOthers);
+    put(Words::kWork, with_keys != 0                    ? Words::kKeys
+                      : granules == 0 && item.part <= 0 ? Words::kNothing
+                                                        : Words::kOthers);
     put(Words::kAlone, first_token == last_token ? 1 : 0);
     put(Words::kState, whole ? -1 : item.tile * args.tile_chunks + state);
   }
