@@ -243,13 +243,15 @@ FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype) {
   for (int64_t b = 0; b < batch; ++b) {
     spec.q_lengths.push_back(draw.of<int64_t>({0, 1, 1, 2, 4, draw.in(3, 30), draw.in(40, 150)}));
   }
+  spec.packed_q = draw.one_in(3);
+  spec.slot_padding = draw.one_in(3) ? draw.in(1, 4) : 0;
   spec.head_major = draw.one_in(3);
   spec.row_padding = draw.of<int64_t>({0, 0, 8, 24});
   spec.lse = !draw.one_in(5);
   const int64_t segments = draw.of<int64_t>({1, 1, 2, 2, 3, TESSERA_MAX_SEGMENTS});
   for (int64_t i = 0; i < segments; ++i) {
     SegmentSpec s = draw_segment(&draw, spec);
-    s.layout = draw.of({KvLayout::kBatched, KvLayout::kPaged});
+    s.layout = draw.of({KvLayout::kBatched, KvLayout::kPacked, KvLayout::kPaged});
     s.row_padding = draw.of<int64_t>({0, 0, 8, 64});
     s.v_is_k = true;
     s.mask = false;

@@ -5,20 +5,13 @@
 #include <cstdint>
 
 #include "contract/plan.h"
+#include "kernels/sm90/dependent_launch.cuh"
 #include "kernels/sm90/fmha_decode/config.h"
 #include "kernels/sm90/fmha_decode/state.cuh"
 #include "kernels/sm90/fmha_decode/units.cuh"
 #include "kernels/sm90/ptx.cuh"
 
 namespace tessera::sm90 {
-
-// PTX ISA "griddepcontrol": the next kernel may start once every block has said so, and waits for this one's end.
-__device__ __forceinline__ void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_primary() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
 
 // Where the part of a chunk's state lies that a warp works on: 16 columns and eight rows.
 template <class Tag>
@@ -155,7 +148,7 @@ __global__ void __launch_bounds__(combine_warps(Tag::kValueDim) * 32)
   for (int pass = blockIdx.y * gridDim.x + blockIdx.x < kFewBlocks ? 0 : 1; pass < 2; ++pass) {
     const bool real = pass == 1;
     if (real) {
-      wait_for_primary();  // by every thread: a grid that ends without waiting lets the stream go on
+      wait_for_primary();
       if (unit.chunks - unit.first_chunk == 1) {
         return;  // finished by the first kernel
       }

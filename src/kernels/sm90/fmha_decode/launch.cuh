@@ -1,6 +1,7 @@
 // What the files that instantiate kernels share: an entry per kernel.
 #pragma once
 
+#include "kernels/sm90/dependent_launch.cuh"
 #include "kernels/sm90/fmha_decode/alone.cuh"
 #include "kernels/sm90/fmha_decode/combine.cuh"
 #include "kernels/sm90/fmha_decode/decode.h"
@@ -13,18 +14,11 @@ namespace tessera::sm90 {
 template <class Tag, class Arguments>
 cudaError_t launch_second(void (*kernel)(Arguments), const DecodeArguments& shape, const Arguments& arguments,
                           cudaStream_t stream) {
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t launch{};
-  launch.gridDim =
-      dim3(static_cast<unsigned>(shape.batch) * shape.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim));
   const bool half = is_half_empty(int64_t{shape.seqlen_q} * shape.group.value);
-  launch.blockDim = dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32));
-  launch.stream = stream;
-  launch.attrs = &early;
-  launch.numAttrs = 1;
-  return cudaLaunchKernelEx(&launch, kernel, arguments);
+  return launch_dependent(
+      kernel,
+      dim3(static_cast<unsigned>(shape.batch) * shape.heads.value, Tag::kRows / 8, combine_blocks(Tag::kValueDim)),
+      dim3(combine_warps(Tag::kValueDim) * (half ? 16 : 32)), arguments, stream);
 }
 
 template <class Tag>

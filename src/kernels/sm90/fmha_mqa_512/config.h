@@ -24,29 +24,38 @@ struct Mqa512 {
   static constexpr bool kBf16 = kBf16Value;       // else fp16
 };
 
-// What a query tile is and sees, in words of shared memory.
+// What a query tile is and sees, in words of shared memory, and which of the keys a block takes.
 struct MqaTileWords {
   enum Field {
     kBatch,
-    kToken,     // of the sequence, to which row 0 of the unit belongs
-    kFirstRow,  // of the tile in the unit; row r of the unit is head r % heads of the token r / heads further
-    kRows,      // of the unit
-    kAny,       // 0: they see no key at all
-    kAlone      // 1: all rows belong to one token
+    kToken,        // of the sequence, to which row 0 of the unit belongs,
+    kTensorToken,  // and which one of Q and O that is
+    kFirstRow,     // of the tile in the unit; row r of the unit is head r % heads of the token r / heads further
+    kRows,         // of the unit
+    kWork,         // a Work
+    kAlone,        // 1: all rows belong to one token
+    kState,        // where the state of the first chunk goes; -1: the rows are chained and finished by the block itself
+    kFields
+  };
+  enum Work {
+    kNothing,  // the rows see no key: they are finished as such
+    kKeys,
+    kOthers  // other blocks take the keys that there are
   };
   // Per segment, behind the header.
   enum SegmentField {
-    kFirst,  // granules that any row sees keys of
+    kFirst,  // granules that any row sees keys of, as far as the block takes them
     kEnd,
     kOpenFirst,  // those that all rows see whole
     kOpenEnd,
     kFirstKey,  // keys that any row sees
     kStopKey,
-    kLength,    // of the sequence
-    kPosition,  // of its first query token
+    kLength,      // of the sequence
+    kPosition,    // of its first query token
+    kFirstToken,  // of the sequence in packed keys, else 0
     kSegmentFields
   };
-  static constexpr int kHeader = 8;
+  static constexpr int kHeader = kFields;
   static constexpr int kWords = kHeader + int{kSegmentFields} * TESSERA_MAX_SEGMENTS;
 };
 
@@ -136,8 +145,9 @@ struct MqaSegment {
   int32_t num_pages;
   Divisor page_size;
   int32_t seqlen_k;
-  const int32_t* seqlens_k;    // [batch], or null: all seqlen_k
-  const int32_t* q_positions;  // [batch] positions of first tokens, or null: behind the keys
+  const int32_t* seqlens_k;     // [batch], or null: all seqlen_k or as cu_seqlens_k says
+  const int32_t* cu_seqlens_k;  // [batch + 1] first tokens of packed keys, or null
+  const int32_t* q_positions;   // [batch] positions of first tokens, or null: behind the keys
   bool causal;
   int32_t window_left, window_right;  // -1: none
   bool compressed;                    // instead of causal masks and windows
@@ -158,19 +168,26 @@ struct MqaArguments {
   int64_t o_stride_batch, o_stride_token, o_stride_head;
   tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted
   const float* sinks;                         // per head, or null
-  const int32_t* seqlens_q;                   // [batch], or null: all seqlen_q
+  const int32_t* seqlens_q;                   // [batch], or null: all seqlen_q or as cu_seqlens_q says
+  const int32_t* cu_seqlens_q;                // [batch + 1] first tokens of packed Q and O, or null
   bool wide_output, unnormalized;
   bool by_token;  // a unit of rows is a query token (gathered keys: each has its own), else a sequence
   int32_t seqlen_q;
   Divisor heads;
   Divisor unit_tiles;  // query tiles of a unit
   Divisor units_per_batch;
-  int32_t total_tiles;
+  // Tiles are cut at ends of chunks into this many items of nearly as many granules; blocks walk over items.
+  Divisor parts;
+  int32_t total_items;
   float c;     // R0
   float bias;  // b of R4
   // Scratch of R8, per level (chunks of a superchunk, superchunks of a segment, segments): (block, consumer, piece,
   // thread), or null where a level is never used.
   float4* levels[3];
+  // The chunks' states of tiles that are cut: (tile, chunk, consumer, piece, thread), and the chunks that a tile has
+  // room for. Chunks count from the first one with keys that the tile sees, through all segments.
+  float4* states;
+  int32_t tile_chunks;
 };
 
 }  // namespace tessera::sm90

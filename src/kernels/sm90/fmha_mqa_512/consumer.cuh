@@ -42,15 +42,18 @@ class MqaConsumer {
     Fragments f;
     const Chain chain(args_, shared_, kConsumer);
 #pragma unroll 1
-    for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_tiles; ++round) {
+    for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
       barrier_wait(base() + Layout::kQFull, round % 2);
       fence_async_proxy();
       tile_ = MqaTile::at<Layout>(base(), round);
-      if (uniform(tile_.get(Words::kAny)) != 0) {
+      const int work = uniform(tile_.get(Words::kWork));
+      if (work == Words::kKeys) {
         attend(f, chain);
       } else {
         release(base() + Layout::kQEmpty);
-        chain.store_nothing(tile_);
+        if (work == Words::kNothing) {
+          chain.store_nothing(tile_);
+        }
       }
     }
   }

@@ -1,11 +1,12 @@
 // What a consumer does with its O at the end of a chunk (R8) and of a tile (R9). What chunks, superchunks and segments
-// have been chained to lies in global scratch; each thread reads and writes only what it wrote itself.
+// have been chained to lies in global scratch; each thread reads and writes only what it wrote itself. Of a tile that
+// several blocks share every chunk's state goes there, and combine.cuh does the rest.
 #pragma once
 
 #include "contract/plan.h"
+#include "kernels/sm90/fmha_mqa_512/outputs.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 #include "kernels/sm90/ptx.cuh"
-#include "kernels/sm90/quad.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -16,15 +17,26 @@ struct MqaClosed {
   float l[kRowsPerThread][kClassesPerThread];
 };
 
+// A consumer's part of a state in global memory: float4 per thread, pieces of O and behind them m and l of both rows.
+struct MqaState {
+  static constexpr int kPieces = MqaTiling::kColumns / 8;
+  static constexpr int64_t kStride = int64_t{kPieces + 1} * 128;  // of consumers, each of which has 128 threads
+
+  static __device__ __forceinline__ float4* at(float4* states, int64_t state, int consumer) {
+    return states + (state * MqaTiling::kConsumers + consumer) * kStride + thread_index() % 128;
+  }
+};
+
 template <class Tag>
 class MqaChain {
   using Layout = MqaLayout<Tag::kHeadDim>;
   using Words = MqaTileWords;
-  static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
+  using Outputs = MqaOutputs<Tag>;
+  using End = typename Outputs::End;
+  using Place = typename Outputs::Place;
   static constexpr int kOutputs = Layout::kColumns / 2;
-  static constexpr int kPieces = kOutputs / 4;  // float4 per thread
-  static constexpr int kGroup = 4;              // pieces that with 16-bit O are what a lane's 16 bytes are made of
-  static constexpr int kBatch = 8;              // pieces at a time
+  static constexpr int kPieces = MqaState::kPieces;
+  static constexpr int kBatch = 8;  // pieces at a time
   static constexpr int kSteps = kPieces / kBatch;
   static constexpr int kLevels = 3;
 
@@ -36,14 +48,17 @@ class MqaChain {
       : args_(args), shared_(shared), consumer_(consumer) {}
 
   // A chunk ends. Its state is chained behind those of the levels up to `to` that are in `used` (bits), and goes to
-  // level `to`, which is then used instead of them; or it becomes rows of O.
+  // level `to`, which is then used instead of them; or it becomes rows of O. If the tile is shared, it goes to a place
+  // of its own, and `used` counts these.
   __device__ __forceinline__ void close(float (&o)[kOutputs], const MqaClosed& closed, int to, uint32_t& used,
                                         const MqaTile& tile) const {
     StateRows rows{{closed.m[0], closed.m[1]}, {sum_classes(closed.l[0]), sum_classes(closed.l[1])}};
-    uint32_t sources = used & ((2U << to) - 1);
-    used = (used & ~sources) | (to == kFinish ? 0U : 1U << to);
-    if (sources == 0 && to != kFinish) {
-      float4* const memory = place(to);
+    const int first_state = uniform(tile.get(Words::kState));
+    const bool alone = first_state < 0;
+    uint32_t sources = alone ? used & ((2U << to) - 1) : 0U;
+    if (!alone || (sources == 0 && to != kFinish)) {
+      float4* const memory = alone ? place(to) : MqaState::at(args_.states, int64_t{first_state} + used, consumer_);
+      used = alone ? used | 1U << to : used + 1;
       store_state(memory, rows);
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
@@ -51,6 +66,7 @@ class MqaChain {
       }
       return;
     }
+    used = (used & ~sources) | (to == kFinish ? 0U : 1U << to);
     // There seldom is more than one source.
 #pragma unroll 1
     for (; (sources & (sources - 1)) != 0; sources &= sources - 1) {
@@ -61,14 +77,12 @@ class MqaChain {
 
   // A tile whose rows see no key.
   __device__ __forceinline__ void store_nothing(const MqaTile& tile) const {
-    const RowPlace where = place_of(tile);
-#pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      if (where.stored[h]) {
-        store_scalars(minus_infinity(), 0.0F, true, where, h);
-      }
-    }
-    const End end{{0.0F, 0.0F}, {0.0F, 0.0F}, {true, true}};
+    const Outputs outputs(args_, consumer_);
+    const Place where = outputs.place_of(tile);
+    StateRows none;
+    none.clear();
+    End end;
+    outputs.finish_rows(none, where, consumer_ == 0, end);
     keep_outputs(where);
     float nothing[kOutputs] = {};
 #pragma unroll 1
@@ -78,35 +92,6 @@ class MqaChain {
   }
 
  private:
-  // A thread's two rows, the second one 8 further.
-  struct RowPlace {
-    int64_t batch;
-    int token[kRowsPerThread], head[kRowsPerThread];
-    bool stored[kRowsPerThread];
-  };
-  // What R9 needs beside O.
-  struct End {
-    float rescale[kRowsPerThread], inverse[kRowsPerThread];
-    bool none[kRowsPerThread];
-  };
-
-  __device__ __forceinline__ RowPlace place_of(const MqaTile& tile) const {
-    const int t = thread_index() % 128;
-    RowPlace where;
-    where.batch = tile.get(Words::kBatch);
-    const int first = tile.get(Words::kFirstRow) + t / 32 * 16 + t % 32 / 4;
-    const int rows = tile.get(Words::kRows);
-#pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      const int row = first + 8 * h;
-      const int behind = divide(row, args_.heads);
-      where.token[h] = tile.get(Words::kToken) + behind;
-      where.head[h] = row - behind * static_cast<int>(args_.heads.value);
-      where.stored[h] = row < rows;
-    }
-    return where;
-  }
-
   // (rows, o) := chain(the state of level `from`, (rows, o)), if it is no level below 0 of which there are none; and to
   // level `to`, or O. O turns by some pieces in every step: a loop that is not unrolled cannot index registers, and one
   // that is misses the instruction cache all the way.
@@ -128,8 +113,9 @@ class MqaChain {
     }
     End end{};
     if (to == kFinish) {
-      const RowPlace where = place_of(tile);
-      finish_rows(rows, where, end);
+      const Outputs outputs(args_, consumer_);
+      const Place where = outputs.place_of(tile);
+      outputs.finish_rows(rows, where, consumer_ == 0, end);
       keep_outputs(where);
     } else if (to != kNowhere) {
       store_state(place(to), rows);
@@ -169,123 +155,30 @@ class MqaChain {
     }
   }
 
-  __device__ __forceinline__ void finish_rows(const StateRows& rows, const RowPlace& where, End& end) const {
-#pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      const bool empty = rows.m[h] == minus_infinity();
-      if (where.stored[h]) {
-        store_scalars(rows.m[h], rows.l[h], empty, where, h);
-      }
-      end.none[h] = empty;
-      end.rescale[h] = 1.0F;
-      float sum = rows.l[h];
-      if (args_.sinks != nullptr) {
-        const float sink = __fmul_rn(args_.sinks[where.stored[h] ? where.head[h] : 0], kLog2E);
-        end.none[h] = empty || sink == -minus_infinity();
-        if (!end.none[h] && sink != minus_infinity()) {
-          const float highest = fmaxf(rows.m[h], ceilf(sink));
-          end.rescale[h] = drop_weight(__fsub_rn(highest, rows.m[h]));
-          sum = __fadd_rn(__fmul_rn(sum, end.rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
-        }
-      }
-      end.inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
-    }
-  }
-
   __device__ __forceinline__ static void store_state(float4* memory, const StateRows& rows) {
     __stcg(memory + kPieces * 128, make_float4(rows.m[0], rows.m[1], rows.l[0], rows.l[1]));
   }
   __device__ __forceinline__ float4* place(int level) const {
-    return args_.levels[level] +
-           static_cast<int64_t>(blockIdx.x * Layout::kConsumers + consumer_) * (kPieces + 1) * 128 +
-           thread_index() % 128;
+    return MqaState::at(args_.levels[level], blockIdx.x, consumer_);
   }
   // Where a thread's rows are waits in shared memory, because registers have no room for it.
   __device__ __forceinline__ uint32_t outputs_at() const {
     return shared_ + Layout::kOutputsAt + (consumer_ * 128 + thread_index() % 128) * 16;
   }
-  __device__ __forceinline__ void keep_outputs(const RowPlace& where) const {
-    const int64_t at[kRowsPerThread] = {output_at(where, 0), output_at(where, 1)};
+  __device__ __forceinline__ void keep_outputs(const Place& where) const {
+    const Outputs outputs(args_, consumer_);
+    const int64_t at[kRowsPerThread] = {outputs.output_at(where, 0), outputs.output_at(where, 1)};
     store_piece(outputs_at(), make_uint4(static_cast<uint32_t>(at[0]), static_cast<uint32_t>(at[0] >> 32),
                                          static_cast<uint32_t>(at[1]), static_cast<uint32_t>(at[1] >> 32)));
   }
-  // -1: the row does not exist.
-  __device__ __forceinline__ int64_t output_at(const RowPlace& where, int h) const {
-    if (!where.stored[h]) {
-      return -1;
-    }
-    return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
-           where.head[h] * args_.o_stride_head + consumer_ * Layout::kColumns;
-  }
-
-  __device__ __forceinline__ void store_scalars(float m, float l, bool empty, const RowPlace& where, int h) const {
-    if (thread_index() % 4 != 0 || consumer_ != 0) {
-      return;
-    }
-    const auto put = [&](const tessera_row_scalars& to, float value) {
-      if (to.data != nullptr) {
-        to.data[where.batch * to.stride_batch + where.token[h] * to.stride_token + where.head[h] * to.stride_head] =
-            value;
-      }
-    };
-    const float m_log2 = empty ? m : __fsub_rn(m, args_.bias);
-    put(args_.lse, empty ? m : __fmul_rn(__fadd_rn(soft_log2(l), m_log2), kLn2));
-    put(args_.row_max, m_log2);
-    put(args_.row_sum, empty ? 0.0F : l);
-  }
-
   // R9 of both rows of the first pieces of O.
   __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const End& end) const {
     const uint4 x = load_piece(outputs_at());
     const int64_t at[kRowsPerThread] = {static_cast<int64_t>(x.x | static_cast<uint64_t>(x.y) << 32),
                                         static_cast<int64_t>(x.z | static_cast<uint64_t>(x.w) << 32)};
 #pragma unroll
-    for (int first = 0; first < kBatch; first += kGroup) {
-#pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        float row[kGroup][2];
-#pragma unroll
-        for (int i = 0; i < kGroup; ++i) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float y = o[4 * (first + i) + 2 * h + e];
-            row[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
-          }
-        }
-        const int64_t place = at[h] + 8 * (step * kBatch + first);
-        if (args_.wide_output) {
-          store_wide(row, place, at[h] >= 0);
-        } else {
-          store_narrow(row, place, at[h] >= 0);
-        }
-      }
-    }
-  }
-  // A lane's columns are 8 i + 2 q and the next of piece i.
-  __device__ __forceinline__ void store_wide(const float (&x)[kGroup][2], int64_t at, bool stored) const {
-    float* const o = static_cast<float*>(args_.o) + at + thread_index() % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      if (stored) {  // -0 as +0
-        asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[i][0], 0.0F)),
-                     "f"(__fadd_rn(x[i][1], 0.0F))
-                     : "memory");
-      }
-    }
-  }
-  __device__ __forceinline__ void store_narrow(const float (&x)[kGroup][2], int64_t at, bool stored) const {
-    uint32_t pair[kGroup];
-#pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      pair[i] = finish_pair<kElement>(x[i][0], x[i][1]);
-    }
-    const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);
-    if (stored) {
-      // Said in assembly, because ptxas takes the store apart into four otherwise.
-      asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<uint16_t*>(args_.o) + at +
-                                                                       thread_index() % 4 * 8),
-                   "r"(row.x), "r"(row.y), "r"(row.z), "r"(row.w)
-                   : "memory");
+    for (int first = 0; first < kBatch; first += kMqaPieceGroup) {
+      Outputs(args_, consumer_).store_group(&o[4 * first], step * kBatch + first, at, end);
     }
   }
 

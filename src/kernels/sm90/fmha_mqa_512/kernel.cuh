@@ -2,6 +2,8 @@
 // the roles, the shared-memory map, the barriers and the timing.
 #pragma once
 
+#include "kernels/sm90/dependent_launch.cuh"
+#include "kernels/sm90/fmha_mqa_512/combine.cuh"
 #include "kernels/sm90/fmha_mqa_512/consumer.cuh"
 #include "kernels/sm90/fmha_mqa_512/mqa_512.h"
 #include "kernels/sm90/fmha_mqa_512/producer.cuh"
@@ -27,7 +29,7 @@ __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
   barrier_init_fence();
 }
 
-// Each block walks over query tiles.
+// Each block walks over items: query tiles, or parts of their keys.
 template <class Tag>
 __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(const __grid_constant__ MqaArguments args) {
   using Layout = MqaLayout<Tag::kHeadDim>;
@@ -38,6 +40,7 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
     init_mqa_barriers<Layout>(shared);
   }
   __syncthreads();
+  launch_dependents();
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
     MqaProducer<Layout>(args, shared).run();
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
 template <class Tag>
 cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream_t stream) {
   using Layout = MqaLayout<Tag::kHeadDim>;
-  const cudaError_t error =
+  cudaError_t error =
       cudaFuncSetAttribute(fmha_mqa_512_sm90<Tag>, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout::kBytes);
   if (error != cudaSuccess) {
     return error;
@@ -64,7 +67,13 @@ cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream
   launch.blockDim = dim3(Layout::kThreads);
   launch.dynamicSmemBytes = Layout::kBytes;
   launch.stream = stream;
-  return cudaLaunchKernelEx(&launch, fmha_mqa_512_sm90<Tag>, arguments);
+  error = cudaLaunchKernelEx(&launch, fmha_mqa_512_sm90<Tag>, arguments);
+  if (error != cudaSuccess || arguments.parts.value == 1) {
+    return error;
+  }
+  const auto tiles = static_cast<unsigned>(arguments.total_items) / arguments.parts.value;
+  return launch_dependent(combine_mqa_512_sm90<Tag>, dim3(tiles, MqaSlice::kCount), dim3(MqaSlice::kThreads), arguments,
+                          stream);
 }
 
 }  // namespace tessera::sm90

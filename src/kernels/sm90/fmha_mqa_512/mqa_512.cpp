@@ -31,18 +31,51 @@ bool is_gathered(const MqaProblem& p) {
 }
 
 int64_t units(const MqaProblem& p) {
-  return p.q.batch * (is_gathered(p) ? p.q.tokens : 1);
+  return p.batch * (is_gathered(p) ? p.seqlen_q : 1);
+}
+int64_t unit_tokens(const MqaProblem& p) {
+  return is_gathered(p) ? 1 : p.seqlen_q;
 }
 int64_t unit_tiles(const MqaProblem& p) {
-  return ceil_div((is_gathered(p) ? 1 : p.q.tokens) * p.q.heads, Tiling::kRows);
+  return ceil_div(unit_tokens(p) * p.q.heads, Tiling::kRows);
 }
 
-int64_t blocks_of(const MqaProblem& p, int multiprocessors) {
-  return std::min<int64_t>(multiprocessors, mqa_512_tiles(p));
+int64_t blocks_of(const MqaProblem& p, int parts, int multiprocessors) {
+  return std::min<int64_t>(multiprocessors, mqa_512_tiles(p) * parts);
+}
+
+// Neighbouring keys of a segment that a tile's rows see between them, at most.
+int64_t most_keys(const MqaProblem& p, const MqaSegmentProblem& s) {
+  if (s.gathered) {
+    return s.topk;
+  }
+  if (s.compress_ratio > 0 || s.window_left < 0 || (s.window_right < 0 && !s.causal)) {
+    return s.seqlen_k;
+  }
+  const int64_t tokens = std::min(unit_tokens(p), (Tiling::kRows - 2) / p.q.heads + 2);
+  const int64_t right = s.causal ? 0 : s.window_right;
+  return std::min(s.seqlen_k, std::min(s.window_left, kLongest) + std::min(right, kLongest) + tokens);
+}
+// Granules or chunks (of `size` keys) that so many neighbouring keys of the segment may touch.
+int64_t most_touched(const MqaSegmentProblem& s, int64_t keys, int64_t size) {
+  const int64_t all = s.gathered ? s.topk : s.seqlen_k;
+  return keys == 0 ? 0 : std::min(ceil_div(all, size), (keys + size - 2) / size + 1);
+}
+int64_t tile_granules(const MqaProblem& p) {
+  int64_t granules = 0;
+  for (int i = 0; i < p.count; ++i) {
+    granules += most_touched(p.segments[i], most_keys(p, p.segments[i]), Tiling::kGranule);
+  }
+  return granules;
 }
 
 // O (64, 256) in fp32 and four scalars a thread, per consumer.
 constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kConsumers};
+
+// When tiles are cut. Below half of the device as many as it takes; else only if all states take less than a GiB.
+constexpr int64_t kMostStates = (int64_t{1} << 30) / int64_t{kStateBytes};
+constexpr int64_t kMostRounds = 16;           // of blocks over items: more are even enough
+constexpr int64_t kSecondKernelGranules = 3;  // what the second kernel takes, in granules of a block
 
 // Which levels of R8's chain a block needs room for.
 bool needs_level(const MqaProblem& p, int level) {
@@ -55,7 +88,7 @@ bool needs_level(const MqaProblem& p, int level) {
                       : p.count > 1;
 }
 
-Status check(const MqaProblem& p) {
+Status check(const MqaProblem& p, int parts) {
   if (p.dtype != TESSERA_F16 && p.dtype != TESSERA_BF16) {
     return refuse(Code::kUnsupported,
                   fmt::format("sm90_mqa_512: got dtype {}; allowed f16 and bf16; convert", static_cast<int>(p.dtype)));
@@ -93,11 +126,11 @@ Status check(const MqaProblem& p) {
                   fmt::format("softmax_scale: got {}; allowed positive finite numbers; usually 1 / sqrt(head dim)",
                               p.softmax_scale));
   }
-  if (p.q.tokens * p.q.heads > kLongest || mqa_512_tiles(p) > kLongest) {
+  if (p.seqlen_q * p.q.heads > kLongest || mqa_512_tiles(p) * parts > kLongest) {
     return refuse(Code::kUnsupported,
                   fmt::format("sm90_mqa_512: got {} tokens of {} heads; allowed up to {} tiles of "
                               "{} rows; split the batch",
-                              p.q.batch * p.q.tokens, p.q.heads, kLongest, static_cast<int>(Tiling::kRows)));
+                              p.batch * p.seqlen_q, p.q.heads, kLongest, static_cast<int>(Tiling::kRows)));
   }
   return {};
 }
@@ -113,6 +146,7 @@ MqaSegment segment_of(const MqaSegmentProblem& p) {
   s.page_size = Divisor::of(static_cast<uint32_t>(std::max<int64_t>(p.k.tokens, 1)));
   s.seqlen_k = static_cast<int32_t>(p.seqlen_k);
   s.seqlens_k = p.seqlens_k;
+  s.cu_seqlens_k = p.cu_seqlens_k;
   s.q_positions = p.q_positions;
   s.causal = p.causal;
   // A window of 2^31 - 1 keys is all of them.
@@ -137,25 +171,64 @@ int64_t mqa_512_tiles(const MqaProblem& problem) {
   return units(problem) * unit_tiles(problem);
 }
 
-size_t mqa_512_scratch_bytes(const MqaProblem& problem, int multiprocessors) {
-  size_t bytes = 0;
-  for (int level = 0; level < 3; ++level) {
-    bytes += needs_level(problem, level) ? kStateBytes * static_cast<size_t>(blocks_of(problem, multiprocessors)) : 0;
+int64_t mqa_512_tile_chunks(const MqaProblem& problem) {
+  int64_t chunks = 0;
+  for (int i = 0; i < problem.count; ++i) {
+    chunks += most_touched(problem.segments[i], most_keys(problem, problem.segments[i]), kChunkKeys);
   }
-  return bytes;
+  return chunks;
 }
 
-Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t stream) {
-  TESSERA_RETURN_IF_ERROR(check(problem));
-  const int64_t blocks = blocks_of(problem, multiprocessors);
+int mqa_512_parts(const MqaProblem& problem, int multiprocessors) {
+  const int64_t tiles = mqa_512_tiles(problem);
+  const int64_t granules = tile_granules(problem);
+  const int64_t chunks = ceil_div(granules, Tiling::kChunkGranules);
+  if (tiles == 0 || chunks < 2 || (2 * tiles > multiprocessors && tiles > kMostStates / mqa_512_tile_chunks(problem))) {
+    return 1;
+  }
+  // When the last block is done, in granules of one block.
+  int64_t least = ceil_div(tiles, multiprocessors) * granules;
+  int64_t parts = 1;
+  for (int64_t rounds = 1; rounds <= kMostRounds; ++rounds) {
+    const int64_t room = std::min(rounds * multiprocessors / tiles, chunks);
+    if (room < 2) {
+      continue;
+    }
+    const int64_t of_part = ceil_div(chunks, room);
+    const int64_t count = ceil_div(chunks, of_part);
+    const int64_t last =
+        ceil_div(tiles * count, multiprocessors) * of_part * Tiling::kChunkGranules + kSecondKernelGranules;
+    if (last < least) {
+      least = last;
+      parts = count;
+    }
+  }
+  return static_cast<int>(parts);
+}
+
+size_t mqa_512_scratch_bytes(const MqaProblem& problem, int parts, int multiprocessors) {
+  size_t states = 0;
+  for (int level = 0; level < 3; ++level) {
+    states += needs_level(problem, level) ? static_cast<size_t>(blocks_of(problem, parts, multiprocessors)) : 0;
+  }
+  if (parts > 1) {
+    states += static_cast<size_t>(mqa_512_tiles(problem) * mqa_512_tile_chunks(problem));
+  }
+  return kStateBytes * states;
+}
+
+Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cudaStream_t stream) {
+  TESSERA_RETURN_IF_ERROR(check(problem, parts));
+  const int64_t blocks = blocks_of(problem, parts, multiprocessors);
   if (blocks == 0) {
     return {};  // no row to write
   }
-  if (mqa_512_scratch_bytes(problem, multiprocessors) != 0 &&
+  const size_t scratch_bytes = mqa_512_scratch_bytes(problem, parts, multiprocessors);
+  if (scratch_bytes != 0 &&
       (problem.scratch == nullptr || reinterpret_cast<uintptr_t>(problem.scratch) % kScratchAlignment != 0)) {
     return refuse(Code::kWorkspaceTooSmall,
                   fmt::format("scratch: got none or a misaligned one; allowed {} bytes, {}-byte aligned; pass them",
-                              mqa_512_scratch_bytes(problem, multiprocessors), kScratchAlignment));
+                              scratch_bytes, kScratchAlignment));
   }
   MqaArguments a{};
   a.count = problem.count;
@@ -175,14 +248,16 @@ Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t 
   a.row_sum = problem.row_sum;
   a.sinks = problem.sinks;
   a.seqlens_q = problem.seqlens_q;
+  a.cu_seqlens_q = problem.cu_seqlens_q;
   a.wide_output = problem.wide_output;
   a.unnormalized = problem.unnormalized;
   a.by_token = is_gathered(problem);
-  a.seqlen_q = static_cast<int32_t>(problem.q.tokens);
+  a.seqlen_q = static_cast<int32_t>(problem.seqlen_q);
   a.heads = Divisor::of(static_cast<uint32_t>(problem.q.heads));
   a.unit_tiles = Divisor::of(static_cast<uint32_t>(unit_tiles(problem)));
-  a.units_per_batch = Divisor::of(static_cast<uint32_t>(a.by_token ? problem.q.tokens : 1));
-  a.total_tiles = static_cast<int32_t>(mqa_512_tiles(problem));
+  a.units_per_batch = Divisor::of(static_cast<uint32_t>(a.by_token ? problem.seqlen_q : 1));
+  a.parts = Divisor::of(static_cast<uint32_t>(parts));
+  a.total_items = static_cast<int32_t>(mqa_512_tiles(problem) * parts);
   a.c = score_scale(problem.softmax_scale, false);
   a.bias = problem.dtype == TESSERA_BF16 ? 0.0F : 7.0F;
   auto* memory = static_cast<uint8_t*>(problem.scratch);
@@ -191,6 +266,10 @@ Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t 
       a.levels[level] = reinterpret_cast<float4*>(memory);
       memory += kStateBytes * static_cast<size_t>(blocks);
     }
+  }
+  if (parts > 1) {
+    a.states = reinterpret_cast<float4*>(memory);
+    a.tile_chunks = static_cast<int32_t>(mqa_512_tile_chunks(problem));
   }
   const bool bf16 = problem.dtype == TESSERA_BF16;
   const auto launch = problem.q.dims == 512

@@ -18,6 +18,7 @@ struct MqaSegmentProblem {
   TensorView k;
   int64_t seqlen_k = 0;
   const int32_t* seqlens_k = nullptr;
+  const int32_t* cu_seqlens_k = nullptr;  // packed keys
   const int32_t* page_table = nullptr;
   int64_t page_table_stride = 0;
   const int32_t* q_positions = nullptr;
@@ -37,7 +38,9 @@ struct MqaProblem {
   TensorView o;  // (batch, token, head, 512)
   MqaSegmentProblem segments[TESSERA_MAX_SEGMENTS];
   int32_t count = 0;
+  int64_t batch = 0, seqlen_q = 0;  // sequences, and the bound of their query tokens
   const int32_t* seqlens_q = nullptr;
+  const int32_t* cu_seqlens_q = nullptr;  // packed Q and O, whose batch is 1
   float softmax_scale = 1.0F;
   const float* sinks = nullptr;
   bool wide_output = false;   // O in fp32
@@ -52,12 +55,20 @@ cudaError_t launch_mqa_512(const MqaArguments& arguments, int blocks, cudaStream
 // Query tiles of a problem.
 int64_t mqa_512_tiles(const MqaProblem& problem);
 
-// Scratch of a launch: what each block has chained so far, of chunks where a segment may have several, of superchunks
-// likewise, and of segments. Launches that run at the same time need scratch of their own.
-size_t mqa_512_scratch_bytes(const MqaProblem& problem, int multiprocessors);
+// Chunks (R8) of which a tile may see keys, whatever the lengths and positions on the device are.
+int64_t mqa_512_tile_chunks(const MqaProblem& problem);
 
-// Checks the problem and enqueues the kernel. kInvalidArgument or kUnsupported before anything is enqueued, kDevice if
-// CUDA refuses.
-Status run_mqa_512(const MqaProblem& problem, int multiprocessors, cudaStream_t stream);
+// How many parts each tile's chunks are cut into, so that all multiprocessors have about as much to do: from the bounds
+// of the lengths, never from the lengths. No bit depends on it.
+int mqa_512_parts(const MqaProblem& problem, int multiprocessors);
+
+// Scratch of a launch in that many parts: what each block has chained so far, of chunks where a segment may have
+// several, of superchunks likewise, and of segments; and if there are several parts, a state per tile and chunk.
+// Launches that run at the same time need scratch of their own.
+size_t mqa_512_scratch_bytes(const MqaProblem& problem, int parts, int multiprocessors);
+
+// Checks the problem and enqueues the kernel, and with several parts the one that chains chunks. kInvalidArgument or
+// kUnsupported before anything is enqueued, kDevice if CUDA refuses.
+Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cudaStream_t stream);
 
 }  // namespace tessera::sm90

@@ -38,13 +38,16 @@ class MqaProducer {
   __device__ __forceinline__ void run() {
     uint32_t turns = 0;  // bit b: parity of the next use of buffer b
 #pragma unroll 1
-    for (uint32_t round = 0; index_of(round) < args_.total_tiles; ++round) {
+    for (uint32_t round = 0; index_of(round) < args_.total_items; ++round) {
       describe(round);
       named_barrier_sync(kBarrier, 128);  // the description is there
       const MqaTile tile = MqaTile::at<Layout>(shared_, round);
       const MqaWalk walk(tile, args_.count);
       barrier_wait(shared_ + Layout::kQEmpty, round % 2 ^ 1U);
-      fetch_queries(tile);
+      if (uniform(tile.get(Words::kWork)) == Words::kKeys) {
+        fetch_queries(tile);
+      }
+      arrive_behind_copies(shared_ + Layout::kQFull);
       if (thread() == 0) {
         barrier_arrive(shared_ + Layout::kQFull);  // releases the description
       }
@@ -86,7 +89,7 @@ class MqaProducer {
   // tile round - 2.
   __device__ __forceinline__ void describe(uint32_t round) const {
     if (uniform(thread() / 32) == 0) {
-      describe_tile(args_, MqaTile::at<Layout>(shared_, round), index_of(round), thread());
+      describe_tile(args_, MqaTile::at<Layout>(shared_, round), MqaItem::at(args_, index_of(round)), thread());
     }
   }
 
@@ -123,7 +126,7 @@ class MqaProducer {
 
   __device__ __forceinline__ void fetch_queries(const MqaTile& tile) const {
     const int64_t batch = tile.get(Words::kBatch);
-    const int first_token = tile.get(Words::kToken);
+    const int first_token = tile.get(Words::kTensorToken);
     const int first_row = tile.get(Words::kFirstRow) + own_row();
     const int rows = tile.get(Words::kRows);
     const uint16_t* rows_at[kOwnRows];
@@ -145,7 +148,6 @@ class MqaProducer {
         copy_own_piece(at, present ? rows_at[i] + dim : args_.q, present);
       });
     }
-    arrive_behind_copies(shared_ + Layout::kQFull);
   }
 
   // What tables say of the thread's rows of a granule: the page, the row of a gathered key, or the sequence. Nothing is
@@ -181,6 +183,7 @@ class MqaProducer {
     const MqaSegment& s = args_.segments[place.segment];
     const int first_key = tile.get(place.segment, Words::kFirstKey);
     const int stop_key = tile.get(place.segment, Words::kStopKey);
+    const int first_token = tile.get(place.segment, Words::kFirstToken);
     const bool paged = s.page_table != nullptr && s.sorted == nullptr;
     const MqaPlace next = walk.next(place);
     const int flags = buffer == 0 ? flags_of(walk, place, next, level) : 0;
@@ -198,7 +201,7 @@ class MqaProducer {
         const int slot = key - divide(key, s.page_size) * static_cast<int>(s.page_size.value);
         offset = entries[i] * s.stride_batch + slot * s.stride_token;
       } else {
-        offset = entries[i] * s.stride_batch + key * s.stride_token;
+        offset = entries[i] * s.stride_batch + (first_token + key) * s.stride_token;
       }
       present |= is ? 1U << i : 0U;
       rows_at[i] = s.k + (is ? offset : 0) + thread() % 8 * 8;

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/sm90/fmha_mqa_512/config.h"
+#include "kernels/sm90/fmha_prefill/ragged_tiles.h"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/shared_memory.cuh"
 
@@ -95,65 +96,116 @@ class MqaWalk {
   int count_;
 };
 
-// Writes the description of a tile. The lanes of one warp call this together: lane s has segment s.
-__device__ __forceinline__ void describe_tile(const MqaArguments& args, const MqaTile& to, int index, int lane) {
+// What a block takes at a time: a part of a tile's chunks.
+struct MqaItem {
+  static constexpr int kAllParts = -1;
+  int tile, part;
+
+  // Parts of the same keys follow each other, so that they are read once.
+  __device__ __forceinline__ static MqaItem at(const MqaArguments& args, int index) {
+    const int group = divide(index, args.unit_tiles);
+    const int unit = divide(group, args.parts);
+    const int tiles = static_cast<int>(args.unit_tiles.value);
+    return {unit * tiles + index - group * tiles, group - unit * static_cast<int>(args.parts.value)};
+  }
+};
+
+// Where the granules of a segment are cut: in front of the first chunk that has `granules` or more before it in its
+// tile, `before` of which are those of earlier segments.
+__device__ __forceinline__ int mqa_cut(int first, int end, int before, int granules) {
+  constexpr int kChunk = MqaTiling::kChunkGranules;
+  const int inside = granules - before;
+  return inside <= 0 ? first : min(end, (first + inside + kChunk - 1) / kChunk * kChunk);
+}
+
+// Writes the description of an item. The lanes of one warp call this together: lane s has segment s.
+__device__ __forceinline__ void describe_tile(const MqaArguments& args, const MqaTile& to, const MqaItem& item,
+                                              int lane) {
   using Words = MqaTileWords;
-  const int unit = divide(index, args.unit_tiles);
-  const int first_row = (index - unit * static_cast<int>(args.unit_tiles.value)) * MqaTiling::kRows;
+  constexpr int kGranule = MqaTiling::kGranule;
+  constexpr int kChunk = MqaTiling::kChunkGranules;
+  const int unit = divide(item.tile, args.unit_tiles);
+  const int first_row = (item.tile - unit * static_cast<int>(args.unit_tiles.value)) * MqaTiling::kRows;
   const int batch = divide(unit, args.units_per_batch);
   const int token = unit - batch * static_cast<int>(args.units_per_batch.value);
   const int heads = static_cast<int>(args.heads.value);
-  int tokens = args.seqlen_q;
-  if (args.seqlens_q != nullptr) {
-    tokens = min(max(args.seqlens_q[batch], 0), args.seqlen_q);
-  }
-  const int rows = (args.by_token ? (token < tokens ? 1 : 0) : tokens) * heads;
+  const TokenRange tokens = token_range(args.cu_seqlens_q, args.seqlens_q, args.seqlen_q, batch);
+  const int rows = (args.by_token ? (token < tokens.count ? 1 : 0) : tokens.count) * heads;
   const int first_token = token + divide(first_row, args.heads);
   const int last_token = token + divide(max(min(first_row + MqaTiling::kRows, rows) - 1, 0), args.heads);
-  if (lane == 0) {
-    store_shared(to.address + 4 * Words::kBatch, batch);
-    store_shared(to.address + 4 * Words::kToken, token);
-    store_shared(to.address + 4 * Words::kFirstRow, first_row);
-    store_shared(to.address + 4 * Words::kRows, rows);
-    store_shared(to.address + 4 * Words::kAlone, first_token == last_token ? 1 : 0);
-  }
   const MqaSegment& s = args.segments[min(lane, args.count - 1)];
-  int length = s.seqlen_k;
+  TokenRange keys{0, 0};
   int position0 = 0;
   MqaSight first{};
   MqaSight last{};
   if (s.sorted != nullptr) {
-    length = s.counts[unit];
-    first = last = {0, length};
+    keys.count = s.counts[unit];
+    first = last = {0, keys.count};
   } else {
-    if (s.seqlens_k != nullptr) {
-      length = min(max(s.seqlens_k[batch], 0), s.seqlen_k);
-    }
-    position0 = s.q_positions != nullptr ? s.q_positions[batch] : length - tokens;
-    first = mqa_sight(s, int64_t{position0} + first_token, length);
-    last = mqa_sight(s, int64_t{position0} + last_token, length);
+    keys = token_range(s.cu_seqlens_k, s.seqlens_k, s.seqlen_k, batch);
+    position0 = s.q_positions != nullptr ? s.q_positions[batch] : keys.count - tokens.count;
+    first = mqa_sight(s, int64_t{position0} + first_token, keys.count);
+    last = mqa_sight(s, int64_t{position0} + last_token, keys.count);
   }
-  constexpr int kGranule = MqaTiling::kGranule;
   const bool any = lane < args.count && first_row < rows && first.first < last.end;
-  const bool any_segment = __any_sync(kAllLanes, any);
+  const int first_key = any ? first.first : 0;
+  const int stop_key = any ? last.end : 0;
+  const int first_granule = first_key / kGranule;
+  const int end_granule = (stop_key + kGranule - 1) / kGranule;
+  const int chunks = any ? (end_granule - 1) / kChunk - first_granule / kChunk + 1 : 0;
+  // Granules and chunks of earlier segments, and of all.
+  int granules_before = 0;
+  int chunks_before = 0;
+  int granules = 0;
+#pragma unroll 1
+  for (int i = 0; i < args.count; ++i) {
+    const int more = __shfl_sync(kAllLanes, end_granule - first_granule, i);
+    const int more_chunks = __shfl_sync(kAllLanes, chunks, i);
+    granules += more;
+    granules_before += i < lane ? more : 0;
+    chunks_before += i < lane ? more_chunks : 0;
+  }
+  int from = first_granule;
+  int stop = end_granule;
+  bool whole = true;
+  if (args.parts.value > 1) {
+    const int share = divide(granules + static_cast<int>(args.parts.value) - 1, args.parts);
+    whole = __all_sync(kAllLanes, mqa_cut(first_granule, end_granule, granules_before, share) == end_granule);
+    if (item.part != MqaItem::kAllParts) {
+      from = mqa_cut(first_granule, end_granule, granules_before, item.part * share);
+      stop = mqa_cut(first_granule, end_granule, granules_before, (item.part + 1) * share);
+    }
+  }
+  const uint32_t with_keys = __ballot_sync(kAllLanes, from < stop);
+  const int state = __shfl_sync(kAllLanes, chunks_before + from / kChunk - first_granule / kChunk,
+                                max(__ffs(static_cast<int>(with_keys)) - 1, 0));
   if (lane == 0) {
-    store_shared(to.address + 4 * Words::kAny, any_segment ? 1 : 0);
+    const auto put = [&](Words::Field field, int value) { store_shared(to.address + 4 * field, value); };
+    put(Words::kBatch, batch);
+    put(Words::kToken, token);
+    put(Words::kTensorToken, tokens.first + token);
+    put(Words::kFirstRow, first_row);
+    put(Words::kRows, rows);
+    put(Words::kWork, with_keys != 0                    ? Words::kKeys
+                      : granules == 0 && item.part <= 0 ? Words::kNothing
+                                                        : Words::kOthers);
+    put(Words::kAlone, first_token == last_token ? 1 : 0);
+    put(Words::kState, whole ? -1 : item.tile * args.tile_chunks + state);
   }
   if (lane >= args.count) {
     return;
   }
-  const int first_key = any ? first.first : 0;
-  const int stop_key = any ? last.end : 0;
   const uint32_t at = to.segment_at(lane);
   const auto put = [&](Words::SegmentField field, int value) { store_shared(at + 4 * field, value); };
-  put(Words::kFirst, first_key / kGranule);
-  put(Words::kEnd, (stop_key + kGranule - 1) / kGranule);
+  put(Words::kFirst, from);
+  put(Words::kEnd, stop);
   put(Words::kOpenFirst, (last.first + kGranule - 1) / kGranule);
   put(Words::kOpenEnd, first.end / kGranule);
   put(Words::kFirstKey, first_key);
   put(Words::kStopKey, stop_key);
-  put(Words::kLength, length);
+  put(Words::kLength, keys.count);
   put(Words::kPosition, position0);
+  put(Words::kFirstToken, keys.first);
 }
 
 }  // namespace tessera::sm90
