@@ -48,11 +48,19 @@ Result<std::string> read_text_file(const std::string& path) {
   return text;
 }
 
-ProgressLine::ProgressLine(std::string label, bool enabled)
-    : label_(std::move(label)), enabled_(enabled && isatty(STDERR_FILENO) != 0) {}
+ProgressLine::ProgressLine(std::string label, bool enabled, double pace_seconds)
+    : label_(std::move(label)), enabled_(enabled), terminal_(isatty(STDERR_FILENO) != 0), pace_(pace_seconds) {}
 
 void ProgressLine::update(double fraction, std::string_view detail) {
   if (!enabled_) {
+    return;
+  }
+  if (!terminal_) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ >= pace_) {
+      last_ = now;
+      std::fputs(fmt::format("{}: {:.0f} %, {}\n", label_, fraction * 100.0, detail).c_str(), stderr);
+    }
     return;
   }
   constexpr int kWidth = 24;

@@ -1,6 +1,11 @@
 #include <fmt/format.h>
 
-#include <set>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
 
 #include "gate/kernel_case.h"
 #include "records/canonical_json.h"
@@ -10,75 +15,166 @@ namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 20;
 constexpr int64_t kMostKeys = int64_t{1} << 20;
+constexpr int64_t kMostHeads = 1024;
+constexpr int64_t kAnything = std::numeric_limits<int64_t>::max();
 
-void read_case(const Json& j, KernelCase* c) {
-  const std::string dtype = j.value("dtype", "f32");
-  c->dtype = dtype == "f16" ? TESSERA_F16 : dtype == "bf16" ? TESSERA_BF16 : TESSERA_F32;
-  c->name = j.value("name", c->name);
-  c->o_f32 = j.value("o_f32", c->o_f32);
-  c->head_dim = j.value("head_dim", c->head_dim);
-  c->heads_q = j.value("heads_q", c->heads_q);
-  c->heads_kv = j.value("heads_kv", c->heads_kv);
-  c->batch = j.value("batch", c->batch);
-  c->seqlen_q = j.value("seqlen_q", c->seqlen_q);
-  c->seqlen_k = j.value("seqlen_k", c->seqlen_k);
-  c->causal = j.value("causal", c->causal);
-  c->window_left = j.value("window_left", c->window_left);
-  c->softcap = j.value("softcap", c->softcap);
-  c->sinks = j.value("sinks", c->sinks);
-  c->page_size = j.value("page_size", c->page_size);
-  c->seed = j.value("seed", c->seed);
+constexpr std::array<std::string_view, 15> kKeys = {"name",        "dtype",   "o_f32",    "head_dim",  "heads_q",
+                                                    "heads_kv",    "batch",   "seqlen_q", "seqlen_k",  "causal",
+                                                    "window_left", "softcap", "sinks",    "page_size", "seed"};
+
+std::string shown(const Json& value) {
+  constexpr size_t kMostBytes = 60;
+  std::string text = compact_json(value);
+  if (text.size() > kMostBytes) {
+    text = text.substr(0, kMostBytes) + "..";
+  }
+  return text;
 }
 
+// One problem of a grid. The first key that is wrong is what status() tells of; later reads do nothing.
+class ProblemReader {
+ public:
+  ProblemReader(const std::string& path, size_t index, const Json& problem)
+      : place_(fmt::format("{}: problem {}", path, index)), problem_(problem) {
+    if (!problem.is_object()) {
+      status_ =
+          Status(Code::kBadFile, fmt::format("{}: got {}; allowed an object such as {{\"seqlen_k\": 100}}; problems "
+                                             "count from 0",
+                                             place_, shown(problem)));
+      return;
+    }
+    if (const auto name = problem.find("name"); name != problem.end() && name->is_string()) {
+      place_ += fmt::format(" ({})", shown(*name));
+    }
+    for (const auto& [key, value] : problem.items()) {
+      if (std::ranges::find(kKeys, key) == kKeys.end()) {
+        refuse(key, fmt::format("{}, a key that no problem has", shown(value)),
+               fmt::format("{}", fmt::join(kKeys, ", ")), "correct or remove it");
+      }
+    }
+  }
+
+  const Status& status() const { return status_; }
+
+  void text(const char* key, std::string* value) {
+    if (const Json* given = find(key, &Json::is_string, "a text")) {
+      *value = given->get<std::string>();
+    }
+  }
+  void flag(const char* key, bool* value) {
+    if (const Json* given = find(key, &Json::is_boolean, "true, false")) {
+      *value = given->get<bool>();
+    }
+  }
+  void real(const char* key, float* value) {
+    const Json* const given = find(key, &Json::is_number, "a number");
+    if (given != nullptr) {
+      *value = given->get<float>();
+      require(std::isfinite(*value), key, "a number within fp32", "give a smaller one");
+    }
+  }
+  void dtype(const char* key, tessera_dtype* value) {
+    std::string name = "f32";
+    text(key, &name);
+    require(name == "f32" || name == "f16" || name == "bf16", key, "\"f32\", \"f16\", \"bf16\"", "correct it");
+    *value = name == "f16" ? TESSERA_F16 : name == "bf16" ? TESSERA_BF16 : TESSERA_F32;
+  }
+  template <class T>
+  void whole(const char* key, int64_t low, int64_t high, T* value) {
+    const std::string allowed =
+        high == kAnything ? fmt::format("whole numbers from {}", low) : fmt::format("whole numbers {}..{}", low, high);
+    const Json* const given = find(key, &Json::is_number_integer, allowed);
+    if (given == nullptr) {
+      return;
+    }
+    const bool huge = given->is_number_unsigned() && given->get<uint64_t>() > static_cast<uint64_t>(kAnything);
+    const int64_t number = huge ? kAnything : given->get<int64_t>();
+    require(!huge && number >= low && number <= high, key, allowed, "correct it");
+    *value = static_cast<T>(number);
+  }
+
+  // What must hold for the value of `key` beside its kind and range.
+  void require(bool holds, const char* key, const std::string& allowed, const char* advice) {
+    if (!holds) {
+      const auto given = problem_.find(key);
+      refuse(key, given == problem_.end() ? "nothing" : shown(*given), allowed, advice);
+    }
+  }
+
+ private:
+  void refuse(const std::string& key, const std::string& got, const std::string& allowed, const char* advice) {
+    if (status_.ok()) {
+      status_ = Status(Code::kBadFile,
+                       fmt::format("{}: {}: got {}; allowed {}; {}", place_, shown(key), got, allowed, advice));
+    }
+  }
+
+  // The value of `key`; null if it is left out or of another kind, which is refused.
+  const Json* find(const char* key, bool (Json::*is_kind)() const noexcept, const std::string& allowed) {
+    if (!status_.ok()) {
+      return nullptr;
+    }
+    const auto given = problem_.find(key);
+    if (given == problem_.end()) {
+      return nullptr;
+    }
+    require(((*given).*is_kind)(), key, allowed, "correct it");
+    return status_.ok() ? &*given : nullptr;
+  }
+
+  std::string place_;
+  const Json& problem_;
+  Status status_;
+};
+
 // What the library itself does not check, because it would already have cost the memory.
-bool fits(const KernelCase& c) {
-  return c.head_dim >= 1 && c.head_dim <= 1024 && c.heads_q >= 1 && c.heads_q <= 1024 && c.heads_kv >= 1 &&
-         c.heads_kv <= c.heads_q && c.heads_q % c.heads_kv == 0 && c.batch >= 1 && c.batch <= kMostRows &&
-         c.seqlen_q >= 1 && c.seqlen_q <= kMostRows && c.rows() <= kMostRows * 64 && c.seqlen_k >= c.seqlen_q &&
-         c.seqlen_k <= kMostKeys && c.batch * c.seqlen_k <= kMostKeys * 4 && c.page_size >= 0 && c.page_size <= 65536;
+Result<KernelCase> read_problem(const std::string& path, size_t index, const Json& problem) {
+  KernelCase c;
+  c.name = fmt::format("problem {}", index);
+  ProblemReader read(path, index, problem);
+  read.text("name", &c.name);
+  read.dtype("dtype", &c.dtype);
+  read.flag("o_f32", &c.o_f32);
+  read.whole("head_dim", 1, 1024, &c.head_dim);
+  read.whole("heads_q", 1, kMostHeads, &c.heads_q);
+  read.whole("heads_kv", 1, kMostHeads, &c.heads_kv);
+  read.require(c.heads_q % c.heads_kv == 0, "heads_kv", fmt::format("divisors of heads_q, which is {}", c.heads_q),
+               "give both");
+  read.whole("batch", 1, kMostRows, &c.batch);
+  read.whole("seqlen_q", 1, kMostRows, &c.seqlen_q);
+  read.require(c.rows() <= kMostRows * 64, "seqlen_q",
+               fmt::format("{} rows in all, batch x seqlen_q x heads_q", kMostRows * 64), "make it smaller");
+  read.whole("seqlen_k", 1, kMostKeys, &c.seqlen_k);
+  read.require(c.seqlen_k >= c.seqlen_q, "seqlen_k", fmt::format("at least seqlen_q, which is {}", c.seqlen_q),
+               "give both");
+  read.require(c.batch * c.seqlen_k <= kMostKeys * 4, "seqlen_k",
+               fmt::format("{} keys in all, batch x seqlen_k", kMostKeys * 4), "make it smaller");
+  read.flag("causal", &c.causal);
+  read.whole("window_left", -1, kAnything, &c.window_left);
+  read.real("softcap", &c.softcap);
+  read.flag("sinks", &c.sinks);
+  read.whole("page_size", 0, 65536, &c.page_size);
+  read.whole("seed", 0, kAnything, &c.seed);
+  TESSERA_RETURN_IF_ERROR(read.status());
+  return c;
 }
 
 }  // namespace
 
 Result<std::vector<KernelCase>> parse_grid(const std::string& path, const std::string& text) {
-  static const std::set<std::string> known = {"name",     "dtype", "o_f32",  "head_dim",    "heads_q",
-                                              "heads_kv", "batch", "causal", "seqlen_q",    "seqlen_k",
-                                              "softcap",  "sinks", "seed",   "window_left", "page_size"};
   Result<Json> parsed = parse_json(text, path);
   TESSERA_RETURN_IF_ERROR(parsed.status());
   const Json& j = parsed.value();
   if (!j.is_array() || j.empty()) {
-    return Status(Code::kBadFile, fmt::format("{}: got something else; allowed a JSON array of problems", path));
+    return Status(Code::kBadFile, fmt::format("{}: got {}; allowed a JSON array of at least one problem; put brackets "
+                                              "around the problems",
+                                              path, shown(j)));
   }
   std::vector<KernelCase> grid;
   for (const Json& item : j) {
-    KernelCase c;
-    c.name = fmt::format("problem {}", grid.size());
-    const auto bad = [&](const std::string& what) {
-      return Status(Code::kBadFile, fmt::format("{}: {}: got {}; allowed the problems that docs/gates.md describes",
-                                                path, c.name, what));
-    };
-    if (!item.is_object()) {
-      return bad("no object");
-    }
-    for (const auto& [key, value] : item.items()) {
-      if (!known.contains(key)) {
-        return bad(fmt::format("the key '{}'", key));
-      }
-    }
-    try {
-      read_case(item, &c);
-    } catch (const Json::exception& e) {
-      return bad(e.what());
-    }
-    const std::string dtype = item.value("dtype", "f32");
-    if (dtype != "f32" && dtype != "f16" && dtype != "bf16") {
-      return bad(fmt::format("the dtype '{}'", dtype));
-    }
-    if (!fits(c)) {
-      return bad("a size out of range (heads_kv divides heads_q; 1 <= seqlen_q <= seqlen_k)");
-    }
-    grid.push_back(std::move(c));
+    Result<KernelCase> c = read_problem(path, grid.size(), item);
+    TESSERA_RETURN_IF_ERROR(c.status());
+    grid.push_back(std::move(c).value());
   }
   return grid;
 }

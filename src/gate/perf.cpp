@@ -38,6 +38,10 @@ double percent(double log_ratio) {
   return 100 * std::expm1(log_ratio);
 }
 
+bool too_noisy(const PerfOptions& o, const PerfSeries& s) {
+  return s.noise_floor > std::log1p(std::max(o.margin, kMostNoise));
+}
+
 PerfSeries mean_series(const std::vector<PerfSeries>& works) {
   PerfSeries all{.name = "all", .log_ratios = {}, .noise = {}, .a_seconds = {}, .b_seconds = {}, .interval = {}};
   for (size_t i = 0; !works.empty() && i < works.front().log_ratios.size(); ++i) {
@@ -64,8 +68,10 @@ std::string summarize(const PerfOptions& o, const PerfReport& r) {
     }
   }
   if (r.verdict == Verdict::kInconclusive) {
-    text += r.all.log_ratios.size() < kFewestBlocks
-                ? fmt::format("; at least {} blocks are needed", kFewestBlocks)
+    text += r.all.log_ratios.size() < kFewestBlocks ? fmt::format("; at least {} blocks are needed", kFewestBlocks)
+            : too_noisy(o, r.all)
+                ? fmt::format("; a slowdown could hide in noise above {:.0f} %: give more blocks or a quieter machine",
+                              100 * std::max(o.margin, kMostNoise))
                 : "; the interval holds both answers: give more blocks or a quieter machine";
   }
   return text;
@@ -87,12 +93,16 @@ void judge_perf(const PerfOptions& o, size_t tests, PerfSeries* s) {
     s->verdict = s->interval.high < -s->noise_floor   ? Verdict::kPass
                  : s->interval.low >= -s->noise_floor ? Verdict::kFail
                                                       : Verdict::kInconclusive;
-    return;
+  } else {
+    const double limit = std::max(s->noise_floor, std::log1p(o.margin));
+    s->verdict = s->interval.low > limit     ? Verdict::kFail
+                 : s->interval.high <= limit ? Verdict::kPass
+                                             : Verdict::kInconclusive;
   }
-  const double limit = std::max(s->noise_floor, std::log1p(o.margin));
-  s->verdict = s->interval.low > limit     ? Verdict::kFail
-               : s->interval.high <= limit ? Verdict::kPass
-                                           : Verdict::kInconclusive;
+  // What stands out from any noise holds all the same.
+  if (too_noisy(o, *s) && std::max(s->interval.low, -s->interval.high) <= s->noise_floor) {
+    s->verdict = Verdict::kInconclusive;
+  }
 }
 
 Result<PerfReport> measure_perf(std::span<const PerfWork> works, const PerfOptions& o) {

@@ -55,8 +55,12 @@ struct PerfReport {
   Metrics metrics() const;
 };
 
-// The verdict is that of `all`; a single work that is surely slower fails as well. With fewer than 8 blocks:
-// inconclusive.
+// Noise above this share (or above the margin, if that is larger) is no measure of what counts as slower: a slowdown
+// could hide in it.
+inline constexpr double kMostNoise = 0.03;
+
+// The verdict is that of `all`; a single work that is surely slower fails as well. Inconclusive: with fewer than 8
+// blocks, and where noise above kMostNoise decides.
 Result<PerfReport> measure_perf(std::span<const PerfWork> works, const PerfOptions& options);
 
 // Fills median, interval, floor and verdict from the series. `tests` is among how many the error is shared.

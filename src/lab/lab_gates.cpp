@@ -112,6 +112,7 @@ Result<GateRun> Lab::run_one(const Experiment& e, const std::string& gate, bool 
   options.limit_seconds = watch.limit_seconds;
   options.cancel = watch.cancel;
   options.on_stderr = watch.on_stderr;
+  options.on_silence = [&](double seconds) { tell(watch, fmt::format("{}: running for {:.0f} s", gate, seconds)); };
   GateRun run = run_gate(gate, command, options);
   run.confirmation = confirmation;
   tell(watch, fmt::format("{}: {} ({:.1f} s)", gate_words(run), verdict_name(run.verdict), run.seconds));

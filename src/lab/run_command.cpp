@@ -144,7 +144,9 @@ Result<CommandResult> run_command(const std::string& command, const CommandOptio
     result.output_cut = result.output_cut || block.size() > room;
     result.output.append(block.substr(0, room));
   };
+  double last_sign = 0;  // of life, seconds from the start
   const auto keep_stderr = [&](std::string_view block) {
+    last_sign = elapsed();
     result.stderr_tail.append(block);
     if (result.stderr_tail.size() > kStderrTail) {
       result.stderr_tail.erase(0, result.stderr_tail.size() - kStderrTail);
@@ -172,6 +174,10 @@ Result<CommandResult> run_command(const std::string& command, const CommandOptio
     }
     if (err.ends[0] >= 0 && !drain(err.ends[0], keep_stderr)) {
       err.close_end(0);
+    }
+    if (const double now = elapsed(); !ended && options.on_silence && now - last_sign >= options.pace_seconds) {
+      last_sign = now;
+      options.on_silence(now);
     }
     if (!ended && out.ends[0] < 0 && err.ends[0] < 0) {
       ::poll(nullptr, 0, kPollMilliseconds);  // both streams closed, still running

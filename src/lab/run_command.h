@@ -20,6 +20,8 @@ struct CommandOptions {
   size_t most_output = size_t{4} << 20;             // bytes of stdout that are kept
   const std::atomic<bool>* cancel = nullptr;        // set: the command is ended at once
   std::function<void(std::string_view)> on_stderr;  // sees stderr as it comes
+  double pace_seconds = 10;
+  std::function<void(double seconds)> on_silence;  // after every pace_seconds without stderr: how long it runs
 };
 
 struct CommandResult {

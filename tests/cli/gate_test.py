@@ -157,8 +157,29 @@ class Gates(unittest.TestCase):
         for bad in ("nonsense", "kernel=", "speed=1", "threads=0", "threads=2,threads=3", "device=tpu", "library=/no/such.so"):
             self.gate(ERROR, "identity", "--b", bad)
         self.gate(ERROR, "identity", "--b", f"library={self.model}")
-        for problem in ({"seqlen_k": 0}, {"seqlenk": 1}, {"dtype": "f8"}, {"heads_q": 3, "heads_kv": 2}, {"seqlen_k": "x"}):
-            self.gate(ERROR, "identity", "--b", "threads=1", "--grid", self.grid(problem))
+        good = {"name": "good"}
+        for problem, got, allowed in (
+            ({"seqlen_k": 0}, '"seqlen_k": got 0;', "1..1048576"),
+            ({"seqlenk": 1}, '"seqlenk": got 1, a key that no problem has;', "seqlen_k"),
+            ({"name": "eighth", "dtype": "f8"}, '("eighth"): "dtype": got "f8";', '"bf16"'),
+            ({"heads_q": 3, "heads_kv": 2}, '"heads_kv": got 2;', "divisors of heads_q, which is 3"),
+            ({"heads_q": 3}, '"heads_kv": got nothing;', "divisors of heads_q, which is 3"),
+            ({"seqlen_k": "x"}, '"seqlen_k": got "x";', "whole numbers"),
+            ({"batch": 1.5}, '"batch": got 1.5;', "whole numbers"),
+            ({"head_dim": 2**40}, '"head_dim": got 1099511627776;', "1..1024"),
+            ({"seed": -1}, '"seed": got -1;', "from 0"),
+            ({"seed": 2**64 - 1}, '"seed": got 18446744073709551615;', "from 0"),
+            ({"causal": 1}, '"causal": got 1;', "true, false"),
+            ({"softcap": 1e300}, '"softcap": got 1e+300;', "fp32"),
+            ({"seqlen_q": 9, "seqlen_k": 8}, '"seqlen_k": got 8;', "at least seqlen_q, which is 9"),
+            ([1], "got [1];", "an object"),
+        ):
+            grid = self.grid(good, problem)
+            summary = self.gate(ERROR, "identity", "--b", "threads=1", "--grid", grid)["summary"]
+            self.assertTrue(summary.startswith(f"{grid}: problem 1"), summary)
+            self.assertIn(got, summary)
+            self.assertIn(allowed, summary)
+        self.assertIn("got []; allowed", self.gate(ERROR, "identity", "--b", "threads=1", "--grid", self.grid())["summary"])
         self.gate(INCONCLUSIVE, "identity", "--b", "threads=1", "--grid", self.grid({"head_dim": 1000}))
 
     def test_perf_says_what_it_measured(self):

@@ -86,6 +86,34 @@ TEST(PerfGate, NoiseThatCouldHideTheAnswerIsInconclusive) {
   EXPECT_EQ(measure(&clock, 1, 1, {.blocks = 5}).verdict, Verdict::kInconclusive);
 }
 
+// Without a cap the floor of a machine that others use would let any slowdown below it pass.
+TEST(PerfGate, NoSlowdownPassesInNoiseAboveTheCap) {
+  const auto judge = [](double noise, double ratio, const PerfOptions& options) {
+    PerfSeries s;
+    s.log_ratios.assign(20, std::log1p(ratio));
+    s.noise.assign(20, std::log1p(noise));
+    judge_perf(options, 1, &s);
+    return s.verdict;
+  };
+  const PerfOptions not_slower;
+  EXPECT_EQ(judge(0.025, 0.02, not_slower), Verdict::kPass);
+  EXPECT_EQ(judge(0.2, 0.15, not_slower), Verdict::kInconclusive);
+  EXPECT_EQ(judge(0.2, 0, not_slower), Verdict::kInconclusive);
+  EXPECT_EQ(judge(0.2, 0.25, not_slower), Verdict::kFail);   // slower than the noise is slower
+  EXPECT_EQ(judge(0.2, -0.25, not_slower), Verdict::kPass);  // and faster is faster
+  EXPECT_EQ(judge(0.2, 0.15, {.margin = 0.25}), Verdict::kPass);
+  const PerfOptions faster = {.expectation = PerfExpectation::kFaster};
+  EXPECT_EQ(judge(0.2, -0.25, faster), Verdict::kPass);
+  EXPECT_EQ(judge(0.2, -0.1, faster), Verdict::kInconclusive);
+  EXPECT_EQ(judge(0.2, 0.25, faster), Verdict::kFail);
+  EXPECT_EQ(judge(0.01, 0, faster), Verdict::kFail);
+
+  Clock clock{.random = std::mt19937_64(7), .spread = 0.5};
+  const PerfReport r = measure(&clock, 1, 1.05, {});
+  EXPECT_EQ(r.verdict, Verdict::kInconclusive) << r.summary;
+  EXPECT_NE(r.summary.find("hide in noise above 3 %"), std::string::npos) << r.summary;
+}
+
 TEST(PerfGate, OneSlowWorkAmongManyFails) {
   Clock clock{.random = std::mt19937_64(5), .spread = 0.002};
   const PerfWork works[] = {{"one", clock.run(1), clock.run(0.9)},

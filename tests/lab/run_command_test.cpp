@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "records/files.h"
 #include "records/temporary_folder.h"
@@ -36,6 +37,23 @@ TEST(RunCommand, GivesOutputExitCodeAndStderr) {
   EXPECT_EQ(seen, "bad\n");
   EXPECT_EQ(r.exit_code, 2);
   EXPECT_FALSE(r.signalled);
+}
+
+TEST(RunCommand, SaysThatASilentCommandRuns) {
+  std::vector<double> silent;
+  CommandOptions options;
+  options.pace_seconds = 0.3;
+  options.on_silence = [&](double seconds) { silent.push_back(seconds); };
+  ASSERT_TRUE(run_command("true", options).ok());
+  EXPECT_TRUE(silent.empty());
+  const double seconds = run_command("sleep 1", options).value().seconds;
+  ASSERT_FALSE(silent.empty());
+  EXPECT_GE(silent.front(), 0.3);
+  EXPECT_LE(silent.back(), seconds);
+  silent.clear();
+  options.pace_seconds = 1.5;
+  ASSERT_TRUE(run_command("for i in $(seq 20); do echo x >&2; sleep 0.1; done", options).ok());
+  EXPECT_TRUE(silent.empty());
 }
 
 TEST(RunCommand, LosesNothingOfALargeOutputAndCutsAtItsLimit) {

@@ -347,6 +347,42 @@ TEST_F(FmhaSm80, StagesAndQueryTilesDoNotMoveABitWhileTheDeviceIsFull) {
   expect_bytes(faulty_variants());  // those that are poisoned only
 }
 
+// Two blocks go through all query tiles: what is staged, page bytes, custom bits and mbarriers carry on from tile to
+// tile and from segment to segment, some of which are empty for some tiles.
+TEST_F(FmhaSm80, BlocksGoOnFromTileToTileAndSegmentToSegment) {
+  for (const tessera_dtype dtype : {TESSERA_F16, TESSERA_BF16}) {
+    FmhaSpec s = causal(plain(dtype, 128, 128));
+    s.heads_q = 4;
+    s.heads_kv = 2;
+    s.q_lengths = {75, 1, 40};
+    s.segments[0].lengths = {300, 0, 129};
+    s.segments[0].window_left = 40;
+    SegmentSpec paged;
+    paged.lengths = {260, 131, 7};
+    paged.layout = KvLayout::kPaged;
+    paged.page_size = 24;
+    s.segments.push_back(paged);
+    SegmentSpec masked;
+    masked.lengths = {70, 3, 128};
+    masked.mask = true;
+    s.segments.push_back(masked);
+    for (SegmentSpec& segment : s.segments) {
+      segment.poison_masked = true;
+    }
+    const FmhaProblem problem(s);
+    const FmhaOutputs expected = run_hopper_oracle(problem);
+    DeviceProblem device(problem);
+    const sm80::Entry* entry = sm80::find_entry(device.params());
+    ASSERT_NE(entry, nullptr);
+    EXPECT_EQ(first_difference(problem, expected, run_entry(*entry, problem, 1)), "") << "library";
+    if (dtype == TESSERA_F16) {  // of the variants
+      for (const Variant& variant : staged_variants()) {
+        EXPECT_EQ(first_difference(problem, expected, run_entry(variant.entry, problem, 1)), "") << variant.name;
+      }
+    }
+  }
+}
+
 TEST_F(FmhaSm80, AStageIsNotReadBeforeItIsFilledNorAfterItIsGiven) {
   for (const int64_t k : {64, 129, 700, 2300}) {
     FmhaSpec s = one_sequence(causal(plain(TESSERA_F16, 128, 128)), 50, k);

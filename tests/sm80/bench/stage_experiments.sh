@@ -5,7 +5,8 @@
 #
 # TESSERA is the program and LIBRARY the target tessera_sm80_schedules. Works in the current folder: makes lab/ there, the
 # copies of LIBRARY that are named after schedules, and the grids; opens every experiment and makes its first attempt, the
-# given ones only if numbers are named. What they end with, and lessons, are written by hand: tessera lab close.
+# given ones only if numbers are named. What they end with, and lessons, are written by hand: tessera lab close. The file
+# `schedule` names the one that is under test; after a revert it gets the name of the base, then tessera lab verify-revert.
 set -u
 tessera=$(realpath "$1") library=$(realpath "$2")
 shift 2
@@ -19,11 +20,12 @@ experiment() {
   if [ ${#wanted[@]} -gt 0 ] && [[ ! " ${wanted[*]} " == *" $number "* ]]; then return; fi
   local base=d128_$2 candidate=d128_$3 opened
   cp "$library" "$base.so" && cp "$library" "$candidate.so"
-  local pair="--a device=cuda,library=./$base.so --b device=cuda,library=./$candidate.so"
+  echo "$candidate" >schedule
+  local pair="--a device=cuda,library=./$base.so --b device=cuda,library=./\$(cat schedule).so"
   opened=$("$tessera" lab new "$1" --class bit-neutral --expect "$4" --hypothesis "$5" --background "$background" --json \
     --identity "\"\$TESSERA\" gate identity $pair --grid stages_identity.json --json" \
     --perf "\"\$TESSERA\" gate perf $pair --grid stages_perf.json --expect faster --blocks 16 --json" \
-    --reference "$base.so" --reference stages_identity.json --reference stages_perf.json --subject "$candidate.so" |
+    --reference "$base.so" --reference stages_identity.json --reference stages_perf.json --subject schedule --subject "$candidate.so" |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["number"])') || exit 3
   "$tessera" lab attempt "$opened" -q --limit 30 --change "$6${TESSERA_COMMIT:+ Commit $TESSERA_COMMIT.}" | head -n 1
 }
@@ -59,3 +61,9 @@ experiment "A staging warpgroup" w4_t128_s1 w4_t128_s1G 10 \
 experiment "Two stages and a query tile of 128 rows beside a staging warpgroup" w4_t128_s1G w8_t128_s2G 3 \
   "One block of eight warps has room for two stages of whole granules, and every copy serves 128 rows." \
   "warps 4 -> 8, stages 1 -> 2, blocks_per_sm 2 -> 1."
+experiment "A staging warpgroup that the memory checkers can follow" w4_t128_s1 w4_t128_s1G 10 \
+  "The staging warpgroup of before met the other warps at barriers of the block, and one lane arrived for its warp; racecheck and synccheck do not follow that. If every thread arrives for what it has read or stored, and mbarriers that live as long as the block are the only place where the two meet, the gain stays: arrivals are few, and the staging warps can ask for the next tile's keys while the others still write." \
+  "32 arrivals per warp and stage in place of one, mbarriers made once per block with phases that go on over segments and query tiles, Q loaded by those who own it, no barrier of the block behind the first."
+experiment "Query tile of 128 rows beside a staging warpgroup, one stage" w4_t128_s1G w8_t128_s1G 2 \
+  "Two stages of 144 KiB are not what a query tile of 128 rows needs: the staging warps are ahead anyway. One stage leaves the rest of the memory to L1, and every copy serves 128 rows." \
+  "warps 4 -> 8, blocks_per_sm 2 -> 1."

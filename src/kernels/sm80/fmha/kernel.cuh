@@ -75,7 +75,7 @@ struct Kernel {
 
   __device__ __forceinline__ void load_query(const Tile& tile) const {
     const tessera_tensor& q = args.params.q;
-    constexpr int kRowStep = L::kThreads / kPanelPieces;
+    constexpr int kRowStep = L::kWorkers / kPanelPieces;
     const int piece = thread() % kPanelPieces;
     const int first_row = thread() / kPanelPieces;
     const uint16_t* data = static_cast<const uint16_t*>(q.data) + tile.b * q.stride_batch;
@@ -363,8 +363,9 @@ struct Kernel {
 
   // ---------------------------------------------------------------- one segment
 
+  // `staged`: tiles of K, and of V, that went through the stages before; goes on, with mbarriers.
   template <bool kStager>
-  __device__ __forceinline__ void attend(Fragments& f, const Tile& tile, int index) const {
+  __device__ __forceinline__ void attend(Fragments& f, const Tile& tile, int index, uint32_t& staged) const {
     const tessera_kv_segment& segment = args.params.segments[index];
     const TokenRange range = key_range(segment, tile.b);
     const int keys = range.count;
@@ -395,19 +396,18 @@ struct Kernel {
                              .head_kv = tile.head_kv,
                              .first_token = range.first,
                              .first = first,
+                             .staged = staged,
                              .granules = count,
                              .wanted = wanted,
                              .paged = paged};
 
-    __syncthreads();  // every warp is done with the stages and words of the segment or tile before
-    if (masked && thread() < 4) {
-      seen_words()[thread()] = 0;
-    }
     if constexpr (L::kHasBarriers) {
-      if (thread() == 0) {
-        stages.init_barriers();
+      staged += static_cast<uint32_t>(count * kTiles);
+    } else {
+      __syncthreads();  // every warp is done with the stages and words of the segment or tile before
+      if (masked && thread() < 4) {
+        seen_words()[thread()] = 0;
       }
-      __syncthreads();
     }
     if constexpr (kHalfAPhaseLater) {
       stages.start_refills();
@@ -454,7 +454,7 @@ struct Kernel {
             mask_interval(s, visible, first_key + lane() % 4 * 2);
           }
           if (paged) {
-            mask_absent(s, shared_bytes + L::kPresent + j % L::kPresentSlots * L::kGranule + lane() % 4 * 2);
+            mask_absent(s, stages.present(j * kTiles) + lane() % 4 * 2);
           }
           float a[kRowsPerThread];
           if (softmax_granule(s, f.rows, a, args.c, args.bias)) {
@@ -487,12 +487,7 @@ struct Kernel {
         }
       }
     }
-    if constexpr (L::kHasBarriers) {
-      __syncthreads();
-      if (thread() == 0) {
-        stages.forget_barriers();
-      }
-    } else {
+    if constexpr (!L::kHasBarriers) {
       copy_wait<0>();
     }
   }
@@ -558,9 +553,22 @@ struct Kernel {
     }
   }
 
+  // With mbarriers, by every thread before everything else: they live as long as the block, and behind a granule no key
+  // is seen (clear_masked), so that nobody has to meet between segments or tiles.
+  __device__ __forceinline__ void start() const {
+    if (thread() == 0) {
+      Stages<Tag>::init_barriers(shared);
+    }
+    if (thread() < 4) {
+      seen_words()[thread()] = 0;
+    }
+    __syncthreads();
+  }
+
   // Query tile `index` of (sequence, K/V head) number `pair`, as a thread that stages keys or as one that owns rows.
+  // The two meet at the mbarriers of the stages only, so that those who stage go on to the next tile.
   template <bool kStager>
-  __device__ __forceinline__ void run_tile(int64_t pair, int index) const {
+  __device__ __forceinline__ void run_tile(int64_t pair, int index, uint32_t& staged) const {
     Tile tile;
     tile.b = static_cast<int>(pair / args.params.num_heads_kv);
     tile.head_kv = static_cast<int>(pair - static_cast<int64_t>(tile.b) * args.params.num_heads_kv);
@@ -575,8 +583,10 @@ struct Kernel {
     f.segment = 0;
     f.waiting = 0;
     start_chunk(f);
-    __syncthreads();  // every warp has read Q of the tile before
-    load_query(tile);
+    if constexpr (!kStager) {
+      worker_barrier();  // every warp has read Q of the tile before
+      load_query(tile);
+    }
     if constexpr (kSchedule.query_in_registers) {
       copy_wait<0>();
       __syncthreads();
@@ -584,13 +594,13 @@ struct Kernel {
       for (int step = 0; step < kSteps; ++step) {
         query_fragment(f.q[step], step);
       }
-    }
-    if constexpr (L::kHasBarriers) {
-      copy_wait<0>();  // of Q; a barrier of attend() follows
+    } else if constexpr (L::kHasBarriers && !kStager) {
+      copy_wait<0>();
+      worker_barrier();
     }
 #pragma unroll 1
     for (int s = 0; s < args.params.num_segments; ++s) {
-      attend<kStager>(f, tile, s);
+      attend<kStager>(f, tile, s, staged);
     }
     if constexpr (!kStager) {
       const StateRows state = close(f, kSegmentLevel);
@@ -603,6 +613,7 @@ struct Kernel {
 template <bool kStager, class Tag>
 __device__ __forceinline__ void run_items(const Kernel<Tag>& kernel) {
   const Arguments& args = kernel.args;
+  uint32_t staged = 0;
   for (int64_t item = blockIdx.x; item < args.items; item += gridDim.x) {
     const int64_t pair = item / args.items_per_head;
     const int mirror = static_cast<int>(item - pair * args.items_per_head);
@@ -610,7 +621,7 @@ __device__ __forceinline__ void run_items(const Kernel<Tag>& kernel) {
     const int tiles = args.paired_tiles && mirror != last ? 2 : 1;
 #pragma unroll 1
     for (int t = 0; t < tiles; ++t) {
-      kernel.template run_tile<kStager>(pair, t == 0 ? last : mirror);
+      kernel.template run_tile<kStager>(pair, t == 0 ? last : mirror, staged);
     }
   }
 }
@@ -621,6 +632,9 @@ __global__ void __launch_bounds__(Layout<Tag>::kThreads, Tag::kSchedule.blocks_p
     fmha_sm80(const __grid_constant__ Arguments args) {
   using L = Layout<Tag>;
   const Kernel<Tag> kernel{args, shared_address(shared_bytes)};
+  if constexpr (L::kHasBarriers) {
+    kernel.start();
+  }
   if constexpr (Tag::kSchedule.staging_warps > 0) {
     if (threadIdx.x >= L::kWorkers) {
       if constexpr (Tag::kSchedule.staging_warps == 4) {

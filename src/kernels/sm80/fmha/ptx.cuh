@@ -49,10 +49,6 @@ __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-__device__ __forceinline__ void barrier_inval(uint32_t barrier) {
-  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }

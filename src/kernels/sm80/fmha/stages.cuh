@@ -41,7 +41,8 @@ struct Stages {
   int b;
   int head_kv;
   int first_token;
-  int first;  // granule, whose first tile is tile 0
+  int first;        // granule, whose first tile is tile 0
+  uint32_t staged;  // tiles of K, and of V, that the block has met before; with mbarriers, whose phases go on
   int granules;
   KeyInterval wanted;
   bool paged;
@@ -60,10 +61,24 @@ struct Stages {
 
   // ---------------------------------------------------------------- filling
 
+  // Of tile i among all of the block.
+  __device__ __forceinline__ auto number(int i) const {
+    if constexpr (L::kHasBarriers) {
+      return staged + static_cast<uint32_t>(i);
+    } else {
+      return i;
+    }
+  }
+
   template <Operand kOperand>
   __device__ __forceinline__ uint32_t stage(int i) const {
-    return kOperand == Operand::kK ? shared + L::kK + i % kStages * L::kKBytes
-                                   : shared + L::kV + i % kStages * L::kVBytes;
+    return kOperand == Operand::kK ? shared + L::kK + number(i) % kStages * L::kKBytes
+                                   : shared + L::kV + number(i) % kStages * L::kVBytes;
+  }
+
+  // One byte per key of tile i: does its page exist.
+  __device__ __forceinline__ uint8_t* present(int i) const {
+    return shared_bytes + L::kPresent + number(i) / kTiles % L::kPresentSlots * L::kGranule + i % kTiles * L::kTileKeys;
   }
 
   __device__ __forceinline__ static int copier() { return kStaging ? thread() - L::kWorkers : thread(); }
@@ -75,11 +90,8 @@ struct Stages {
     const tessera_kv_segment& its = args.params.segments[same];
     if constexpr (kOperand == Operand::kK) {
       const KeySource k(its, its.k, args.params.head_dim_qk, args.k_vectors[same], b, head_kv, first_token);
-      load_keys<L::kTileKeys, L::kQRowBytes, kCopiers>(
-          stage<kOperand>(i), k, (first * kTiles + i) * L::kTileKeys, wanted,
-          paged ? shared_bytes + L::kPresent + i / kTiles % L::kPresentSlots * L::kGranule + i % kTiles * L::kTileKeys
-                : nullptr,
-          copier());
+      load_keys<L::kTileKeys, L::kQRowBytes, kCopiers>(stage<kOperand>(i), k, (first * kTiles + i) * L::kTileKeys,
+                                                       wanted, paged ? present(i) : nullptr, copier());
     } else {
       const KeySource v(its, its.v, args.params.head_dim_v, args.v_vectors[same], b, head_kv, first_token);
       load_keys<L::kTileKeys, L::kVRowBytes, kCopiers>(stage<kOperand>(i), v, (first * kTiles + i) * L::kTileKeys,
@@ -156,30 +168,26 @@ struct Stages {
   // Stages that are full, then stages that are empty.
   template <Operand kOperand>
   __device__ __forceinline__ uint32_t full(int i) const {
-    return shared + L::kBarriers + ((kOperand == Operand::kV ? kStages : 0) + i % kStages) * L::kBarrierBytes;
+    return shared + L::kBarriers + ((kOperand == Operand::kV ? kStages : 0) + number(i) % kStages) * L::kBarrierBytes;
   }
   template <Operand kOperand>
   __device__ __forceinline__ uint32_t empty(int i) const {
     return full<kOperand>(i) + 2 * kStages * L::kBarrierBytes;
   }
 
-  // A stage is full when the copies of every copying thread have arrived and their warps have said that they asked for
-  // them; it is empty when every warp has read it.
-  __device__ __forceinline__ void init_barriers() const {
+  // A stage is full when every copying thread has arrived twice, for its copies and for what it stored itself; it is
+  // empty when every thread that owns rows has read it. Each thread arrives for itself, not one for its warp: racecheck
+  // orders an arrival by what the arriving thread has read and stored.
+  __device__ __forceinline__ static void init_barriers(uint32_t shared) {
     for (int s = 0; s < 2 * kStages; ++s) {
-      barrier_init(shared + L::kBarriers + s * L::kBarrierBytes, kCopiers + kCopiers / kWarpThreads);
-      barrier_init(shared + L::kBarriers + (2 * kStages + s) * L::kBarrierBytes, kSchedule.warps);
-    }
-  }
-  __device__ __forceinline__ void forget_barriers() const {
-    for (int s = 0; s < 4 * kStages; ++s) {
-      barrier_inval(shared + L::kBarriers + s * L::kBarrierBytes);
+      barrier_init(shared + L::kBarriers + s * L::kBarrierBytes, 2 * kCopiers);
+      barrier_init(shared + L::kBarriers + (2 * kStages + s) * L::kBarrierBytes, L::kWorkers);
     }
   }
 
   template <Operand kOperand>
   __device__ __forceinline__ void wait_until_empty(int i) const {
-    barrier_wait(empty<kOperand>(i), static_cast<uint32_t>(i / kStages + 1) % 2);
+    barrier_wait(empty<kOperand>(i), (number(i) / kStages + 1) % 2);
   }
 
   template <Operand kOperand>
@@ -188,10 +196,7 @@ struct Stages {
       copy<kOperand>(i);
     }
     barrier_arrive_with_copies(full<kOperand>(i));
-    __syncwarp();
-    if (lane() == 0) {
-      barrier_arrive(full<kOperand>(i));  // for what the warp stored without cp.async
-    }
+    barrier_arrive(full<kOperand>(i));
   }
 
   // This thread's share of tile i, when every warp has read what is there.
@@ -229,7 +234,7 @@ struct Stages {
     copy_and_arrive<kOperand>(i);
   }
 
-  // All the staging warp does.
+  // All that staging warps do.
   __device__ __forceinline__ void stage_all() const {
 #pragma unroll 1
     for (int i = 0; i < granules * kTiles; i += kTiles) {
@@ -263,7 +268,7 @@ struct Stages {
   __device__ __forceinline__ void open(int first, int t) const {
     const int i = first + t;
     if constexpr (L::kHasBarriers) {
-      barrier_wait(full<kOperand>(i), static_cast<uint32_t>(i / kStages) % 2);
+      barrier_wait(full<kOperand>(i), number(i) / kStages % 2);
     } else {
       wait_for_copies(t);
       __syncthreads();  // the copies of all threads have arrived, and the tile opened before has been read
@@ -281,15 +286,12 @@ struct Stages {
     }
   }
 
-  // This warp has read tile t.
+  // This thread has read tile t.
   template <Operand kOperand>
   __device__ __forceinline__ void close(int first, int t) const {
     const int i = first + t;
     if constexpr (L::kHasBarriers) {
-      __syncwarp();
-      if (lane() == 0) {
-        barrier_arrive(empty<kOperand>(i));
-      }
+      barrier_arrive(empty<kOperand>(i));
     } else if constexpr (kSchedule.refill == Refill::kBehindProducts) {
       __syncthreads();
       fill<kOperand>(i + kStages);

@@ -24,7 +24,8 @@ struct Hd128 {
                                          .tile_keys = 128,
                                          .blocks_per_sm = 2,
                                          .query_in_registers = false,
-                                         .refill = Refill::kBehindProducts};
+                                         .refill = Refill::kAtNextTile,
+                                         .staging_warps = 4};
 };
 
 // Query and key dims in 129..192, value dims up to 128.
