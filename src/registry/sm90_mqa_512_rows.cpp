@@ -95,6 +95,7 @@ Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : 
   mqa_.cu_seqlens_q = p.cu_seqlens_q;
   mqa_.softmax_scale = p.softmax_scale;
   mqa_.sinks = p.sinks;
+  mqa_.o_rope = p.o_rope;
   mqa_.wide_output = p.o_dtype == TESSERA_F32;
   mqa_.unnormalized = p.output_mode == TESSERA_OUTPUT_UNNORMALIZED;
   mqa_.lse = p.lse_natural_no_sink;

@@ -27,6 +27,20 @@ TEST_P(Mqa512Bytes, AnyNumberOfHeads) {
   }
 }
 
+TEST_P(Mqa512Bytes, TurnedOutputs) {
+  for (const int32_t dims : {2, 64, 320, 512}) {
+    FmhaSpec spec = window_and_compressed(64, 3, {300, 2, 1000}, 4);
+    spec.o_rope_dims = dims;
+    check(spec);
+  }
+  FmhaSpec spec = mqa(24, 9, {5, 70});  // some rows see no key
+  spec.o_rope_dims = 64;
+  spec.o_dtype = TESSERA_F32;
+  check(spec);
+  spec.packed_q = true;
+  check(spec);
+}
+
 TEST_P(Mqa512Bytes, ManyTokens) {
   check(mqa(3, 150, {150}));
   check(mqa(2, 100, {40, 700}));

@@ -58,6 +58,12 @@ TEST_P(Mqa512Split, BoundsBeyondTheLengths) {
   expect_every_cut(spec);
 }
 
+TEST_P(Mqa512Split, TurnedOutputs) {
+  FmhaSpec spec = mqa(16, 3, {6300, 2050, 2});
+  spec.o_rope_dims = 64;
+  expect_every_cut(spec);
+}
+
 TEST_P(Mqa512Split, SeveralTilesOfAToken) {
   expect_every_cut(mqa(128, 2, {4700}));
   expect_every_cut(mqa(96, 1, {2300, 0}));

@@ -168,6 +168,7 @@ struct MqaArguments {
   int64_t o_stride_batch, o_stride_token, o_stride_head;
   tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted
   const float* sinks;                         // per head, or null
+  tessera_output_rope o_rope;                 // R12
   const int32_t* seqlens_q;                   // [batch], or null: all seqlen_q or as cu_seqlens_q says
   const int32_t* cu_seqlens_q;                // [batch + 1] first tokens of packed Q and O, or null
   bool wide_output, unnormalized;

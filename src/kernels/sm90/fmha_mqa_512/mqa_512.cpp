@@ -247,6 +247,7 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
   a.row_max = problem.row_max;
   a.row_sum = problem.row_sum;
   a.sinks = problem.sinks;
+  a.o_rope = problem.o_rope;
   a.seqlens_q = problem.seqlens_q;
   a.cu_seqlens_q = problem.cu_seqlens_q;
   a.wide_output = problem.wide_output;

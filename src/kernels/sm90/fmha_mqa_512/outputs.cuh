@@ -1,7 +1,8 @@
-// R9 for the rows of a tile as the threads of a consumer hold them: a thread has two rows, the second one 8 further,
+// R9 and R12 for the rows of a tile as the threads of a consumer hold them: a thread has two rows, the second one 8 further,
 // and of each 8-column piece of O two columns.
 #pragma once
 
+#include "contract/output_rope.h"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/quad.cuh"
@@ -49,11 +50,8 @@ class MqaOutputs {
     }
     return where;
   }
-  // Where the consumer's columns of a row of O begin, in elements; -1: the row does not exist.
+  // Where the consumer's columns of a row of O begin, in elements.
   __device__ __forceinline__ int64_t output_at(const Place& where, int h) const {
-    if (!where.stored[h]) {
-      return -1;
-    }
     return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
            where.head[h] * args_.o_stride_head + consumer_ * MqaTiling::kColumns;
   }
@@ -82,9 +80,8 @@ class MqaOutputs {
     }
   }
 
-  // Both rows of a group of pieces, the first of which is `piece`; at[h] is where row h begins, below 0 nowhere.
-  __device__ __forceinline__ void store_group(const float* o, int piece, const int64_t (&at)[kRowsPerThread],
-                                              const End& end) const {
+  // Both rows of a group of pieces, the first of which is `piece`.
+  __device__ __forceinline__ void store_group(const float* o, int piece, const Place& where, const End& end) const {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       float row[kGroup][2];
@@ -96,15 +93,39 @@ class MqaOutputs {
           row[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
         }
       }
+      if (args_.o_rope.cos_table != nullptr && !end.none[h]) {
+        turn(row, piece, where, h);
+      }
       if (args_.wide_output) {
-        store_wide(row, at[h] + 8 * piece, at[h] >= 0);
+        store_wide(row, output_at(where, h) + 8 * piece, where.stored[h]);
       } else {
-        store_narrow(row, at[h] + 8 * piece, at[h] >= 0);
+        store_narrow(row, output_at(where, h) + 8 * piece, where.stored[h]);
       }
     }
   }
 
  private:
+  // R12 of a row's group of pieces; a lane has both of a pair.
+  __device__ __forceinline__ void turn(float (&row)[kGroup][2], int piece, const Place& where, int h) const {
+    const int pairs = args_.o_rope.rotary_dim / 2;
+    const int first = consumer_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
+    if (!where.stored[h] || first + 8 * (kGroup - 1) - MqaTiling::kValueDims + 2 * pairs < 0) {
+      return;
+    }
+    const int64_t sequence = args_.cu_seqlens_q != nullptr ? 0 : where.batch * args_.seqlen_q;
+    const int position = __ldg(args_.o_rope.positions + sequence + where.token[h]);
+    const bool known = position >= 0 && position < args_.o_rope.num_positions;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int pair = (first + 8 * i - MqaTiling::kValueDims) / 2 + pairs;
+      if (pair >= 0) {
+        const int64_t at = int64_t{position} * pairs + pair;
+        const float nan = __uint_as_float(0x7fc00000U);
+        turn_back(row[i][0], row[i][1], known ? __ldg(args_.o_rope.cos_table + at) : nan,
+                  known ? __ldg(args_.o_rope.sin_table + at) : nan);
+      }
+    }
+  }
   __device__ __forceinline__ void store_scalars(float m, float l, bool empty, const Place& where, int h) const {
     if (thread_index() % 4 != 0) {
       return;
