@@ -71,10 +71,7 @@ class MqaConsumer {
   }
   // A lane of every warp speaks for it.
   __device__ __forceinline__ static void release(uint32_t barrier) {
-    __syncwarp();
-    if (thread() % 32 == 0) {
-      barrier_arrive(barrier);
-    }
+    barrier_arrive(barrier);
   }
   __device__ __forceinline__ uint32_t weights_full(int buffer) const {
     return base() + Layout::kWeightsFull + 8 * buffer;

@@ -12,20 +12,19 @@ namespace tessera::sm90 {
 
 template <class Layout>
 __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
-  constexpr uint32_t kWarps = 4;  // of a warpgroup
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
       // A thread's copies each; before the first ones what is absent.
-      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? kWarps : 0));
+      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? 128 : 0));
     }
     for (int half = 0; half < Layout::kHalves; ++half) {
-      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), kWarps);
+      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), 128);
     }
-    barrier_init(shared + Layout::kWeightsFull + 8 * buffer, kWarps);
+    barrier_init(shared + Layout::kWeightsFull + 8 * buffer, 128);
     barrier_init(shared + Layout::kPairFull + 8 * buffer, 1);
   }
   barrier_init(shared + Layout::kQFull, 128 + 1);
-  barrier_init(shared + Layout::kQEmpty, kWarps * Layout::kConsumers);
+  barrier_init(shared + Layout::kQEmpty, 128 * Layout::kConsumers);
   barrier_init_fence();
 }
 

@@ -223,10 +223,7 @@ class MqaProducer {
       store_shared(shared_ + Layout::kPairs + parity * 16, make_int4(flags, place.segment, place.granule, 0));
       barrier_arrive(shared_ + Layout::kPairFull + 8 * parity);
     }
-    __syncwarp();
-    if (thread() % 32 == 0) {
-      barrier_arrive(full);  // releases what is absent
-    }
+    barrier_arrive(full);  // releases what is absent
     const uint32_t to = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
 #pragma unroll
     for (int panel = 0; panel < Layout::kPanels; ++panel) {
