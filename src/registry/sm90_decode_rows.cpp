@@ -12,6 +12,7 @@
 #include "kernels/sm90/fmha_decode/decode.h"
 #include "registry/sm90_gathered.h"
 #include "registry/sm90_layout.h"
+#include "registry/sm90_mqa_512_rows.h"
 
 namespace tessera {
 namespace {
@@ -208,6 +209,10 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
 // 27 / 212 and 319 / 203.
 bool sm90_decode_is_slow(const tessera_fmha_params& p) {
   constexpr int64_t kFewRows = 64;
+  const Sm90DecodeProblem problem(p);
+  if (sm90_mqa_512_limit(p) == nullptr && std::ranges::none_of(problem.segments(), sm90::has_modified_scores)) {
+    return !sm90_mqa_512_is_slow(p);  // which compares the two
+  }
   return rows_of(p) > kFewRows;
 }
 

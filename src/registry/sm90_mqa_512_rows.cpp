@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "kernels/sm90/fmha_mqa_512/mqa_512.h"
+#include "registry/sm90_decode_rows.h"
 #include "registry/sm90_gathered.h"
 #include "registry/sm90_layout.h"
 
@@ -76,12 +78,12 @@ const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
   return layout_limit(rows_of(p, p.o, p.head_dim_v), p.o_dtype == TESSERA_F32 ? kWideElementBytes : kElementBytes);
 }
 
-// A block has all keys of 64 rows: where there are fewer rows, or few such tiles, the decode kernels split the keys.
+// Where the decode kernels take the problem, too, they may be faster.
 bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
-  constexpr int64_t kRows = sm90::MqaTiling::kRows;
-  constexpr int64_t kFewTiles = 64;
-  const int64_t unit_rows = (has_gathered(p) ? 1 : p.seqlen_q) * p.num_heads_q;
-  return unit_rows < kRows || p.batch * p.seqlen_q * p.num_heads_q < kFewTiles * kRows;
+  const std::span segments(p.segments, static_cast<size_t>(p.num_segments));
+  const bool packed = p.cu_seqlens_q != nullptr ||
+                      std::ranges::any_of(segments, [](const auto& s) { return s.cu_seqlens_k != nullptr; });
+  return !packed && sm90_decode_limit(p) == nullptr && Sm90MqaProblem(p, nullptr).is_slow();
 }
 
 Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : count_(p.num_segments) {
@@ -138,7 +140,12 @@ size_t Sm90MqaProblem::workspace_bytes(int parts) const {
 
 // The workspace has been sized for the device with the most multiprocessors, whichever one is current now.
 int Sm90MqaProblem::parts() const {
-  return sm90::mqa_512_parts(mqa_, most_multiprocessors());
+  return sm90::plan_mqa_512(mqa_, most_multiprocessors()).parts;
+}
+
+bool Sm90MqaProblem::is_slow() const {
+  constexpr int kUsual = 132;  // multiprocessors, where there is no device to ask
+  return sm90::mqa_512_is_slow(mqa_, has_hopper() ? most_multiprocessors() : kUsual);
 }
 
 Status Sm90MqaProblem::run(int parts, int multiprocessors, cudaStream_t stream) const {

@@ -22,6 +22,8 @@ class Sm90MqaProblem {
  public:
   Sm90MqaProblem(const tessera_fmha_params& params, void* workspace);
 
+  // Whether the decode kernels are likely to be faster.
+  bool is_slow() const;
   // How many parts each tile's keys are to be cut into, and the bytes for a call that cuts them into so many.
   int parts() const;
   size_t workspace_bytes(int parts) const;

@@ -67,7 +67,11 @@ TEST_F(CudaSelection, OneHeadWhoseValuesAreItsKeys) {
   other.force_kernel = "sm90_fmha_mqa_512";
   EXPECT_NE(chosen(other).find("v: got other memory than k"), std::string::npos) << chosen(other);
   p.seqlen_q = 1;
-  EXPECT_NE(chosen(p), "sm90_fmha_mqa_512") << "four tiles";
+  EXPECT_EQ(chosen(p), "sm90_fmha_decode") << "few chunks of few rows";
+  p.num_heads_q = 128;
+  EXPECT_EQ(chosen(p), "sm90_fmha_decode") << "few chunks, though their keys are read again for every 16 rows";
+  p.batch = 32;
+  EXPECT_EQ(chosen(p), "sm90_fmha_mqa_512") << "keys of many chunks";
 }
 
 TEST_F(CudaSelection, DecodeTakesModifiedScoresAndTwoHeadDims) {

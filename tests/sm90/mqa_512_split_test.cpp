@@ -200,18 +200,22 @@ sm90::MqaProblem decode_of(int64_t batch, int64_t heads, int64_t keys) {
   return p;
 }
 
+int parts_of(const sm90::MqaProblem& problem) {
+  return sm90::plan_mqa_512(problem, 132).parts;
+}
+
 TEST(Mqa512Parts, FillTheDevice) {
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(8, 128, 16384), 132), 8);     // 16 tiles of 8 chunks
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(1, 64, 1 << 20), 132), 128);  // 512 chunks, four a block
-  EXPECT_GT(sm90::mqa_512_parts(decode_of(70, 128, 16384), 132), 1);    // 140 tiles are two rounds for eight of them
+  EXPECT_EQ(parts_of(decode_of(8, 128, 16384)), 8);     // 16 tiles of 8 chunks
+  EXPECT_EQ(parts_of(decode_of(1, 64, 1 << 20)), 128);  // 512 chunks, four a block
+  EXPECT_GT(parts_of(decode_of(70, 128, 16384)), 1);    // 140 tiles are two rounds for eight of them
 }
 
 TEST(Mqa512Parts, NothingIsCutInVain) {
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(8, 128, 2048), 132), 1);
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(8, 128, 0), 132), 1);
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(0, 128, 4096), 132), 1);
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(66, 128, 16384), 132), 1);
-  EXPECT_EQ(sm90::mqa_512_parts(decode_of(2000, 128, 16384), 132), 1);
+  EXPECT_EQ(parts_of(decode_of(8, 128, 2048)), 1);
+  EXPECT_EQ(parts_of(decode_of(8, 128, 0)), 1);
+  EXPECT_EQ(parts_of(decode_of(0, 128, 4096)), 1);
+  EXPECT_EQ(parts_of(decode_of(66, 128, 16384)), 1);
+  EXPECT_EQ(parts_of(decode_of(2000, 128, 16384)), 1);
   // A window beside the keys of one chunk would end little earlier.
   sm90::MqaProblem p = decode_of(8, 128, 16384);
   p.count = 2;
@@ -220,7 +224,7 @@ TEST(Mqa512Parts, NothingIsCutInVain) {
   p.segments[1].gathered = true;
   p.segments[1].topk = 2048;
   EXPECT_EQ(sm90::mqa_512_tile_chunks(p), 3);  // the window may lie over the end of a chunk
-  EXPECT_EQ(sm90::mqa_512_parts(p, 132), 1);
+  EXPECT_EQ(parts_of(p), 1);
 }
 
 TEST(Mqa512Parts, StatesHaveABound) {
@@ -228,7 +232,7 @@ TEST(Mqa512Parts, StatesHaveABound) {
   for (const int64_t batch : {1, 8, 33, 34, 70, 200, 1000}) {
     for (const int64_t keys : {4096, 65536, 1 << 20}) {
       const sm90::MqaProblem p = decode_of(batch, 128, keys);
-      const int parts = sm90::mqa_512_parts(p, 132);
+      const int parts = parts_of(p);
       if (parts == 1) continue;
       const size_t states = static_cast<size_t>(2 * batch * (keys / 2048)) * kStateBytes;
       const size_t bytes = sm90::mqa_512_scratch_bytes(p, parts, 132);

@@ -23,17 +23,19 @@ std::string explain(const tessera_fmha_params& p) {
       "tiles: {} rows (heads of {}) by pairs of granules of {} keys, which lie in shared memory once, as K and as V; "
       "each of two warpgroups scores one granule and sums {} columns of O over both\n"
       "query tiles: {} units of {}\n"
-      "grid: one block per multiprocessor, {} threads each; tiles that leave some without work are cut at ends of chunks "
+      "grid: one block per multiprocessor, {} threads each; tiles that leave some without work are cut at ends of "
+      "chunks "
       "({} keys), and a second kernel chains those\n"
       "roles: producer warpgroup ({} registers), {} consumer warpgroups ({} registers)\n"
       "shared memory: {} bytes: granules {} x {} at {}; Q {} at {}; P {} x {} at {}{}; sums and maxima at {}; tiles at "
       "{}; barriers at {}\n"
       "{}",
       p.head_dim_qk, p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, gathered ? "a query token" : "all query tokens",
-      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kProducerRegisters, L::kConsumers,
-      L::kConsumerRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ, L::kBuffers,
-      L::kWeightBytes, L::kWeights, L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "",
-      L::kSums, L::kTiles, L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "");
+      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kProducerRegisters,
+      L::kConsumers, L::kConsumerRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ,
+      L::kBuffers, L::kWeightBytes, L::kWeights,
+      L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "", L::kSums, L::kTiles,
+      L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "");
 }
 
 }  // namespace

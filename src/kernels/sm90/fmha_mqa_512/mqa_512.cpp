@@ -179,31 +179,52 @@ int64_t mqa_512_tile_chunks(const MqaProblem& problem) {
   return chunks;
 }
 
-int mqa_512_parts(const MqaProblem& problem, int multiprocessors) {
+MqaPlan plan_mqa_512(const MqaProblem& problem, int multiprocessors) {
   const int64_t tiles = mqa_512_tiles(problem);
   const int64_t granules = tile_granules(problem);
   const int64_t chunks = ceil_div(granules, Tiling::kChunkGranules);
+  MqaPlan plan{1, ceil_div(tiles, multiprocessors) * granules};
   if (tiles == 0 || chunks < 2 || (2 * tiles > multiprocessors && tiles > kMostStates / mqa_512_tile_chunks(problem))) {
-    return 1;
+    return plan;
   }
-  // When the last block is done, in granules of one block.
-  int64_t least = ceil_div(tiles, multiprocessors) * granules;
-  int64_t parts = 1;
   for (int64_t rounds = 1; rounds <= kMostRounds; ++rounds) {
     const int64_t room = std::min(rounds * multiprocessors / tiles, chunks);
     if (room < 2) {
       continue;
     }
     const int64_t of_part = ceil_div(chunks, room);
-    const int64_t count = ceil_div(chunks, of_part);
+    const int64_t parts = ceil_div(chunks, of_part);
     const int64_t last =
-        ceil_div(tiles * count, multiprocessors) * of_part * Tiling::kChunkGranules + kSecondKernelGranules;
-    if (last < least) {
-      least = last;
-      parts = count;
+        ceil_div(tiles * parts, multiprocessors) * of_part * Tiling::kChunkGranules + kSecondKernelGranules;
+    if (last < plan.granules) {
+      plan = {static_cast<int>(parts), last};
     }
   }
-  return static_cast<int>(parts);
+  return plan;
+}
+
+// Fitted to what an H200 takes for 8 to 128 heads, 1 to 128 sequences, 1024 to 16384 keys
+// (bench/results/2026-11-30-h200-decode-latent.json); microseconds.
+bool mqa_512_is_slow(const MqaProblem& problem, int multiprocessors) {
+  constexpr double kStart = 25.0;
+  constexpr double kGranule = 2.2;  // of a block
+  // The decode kernels: a block takes a chunk of up to 16 rows, which it reads keys for.
+  constexpr int64_t kDecodeRows = 16;
+  constexpr double kDecodeStart = 13.0;
+  constexpr double kDecodeGranule = 1.94;
+  constexpr double kDecodeKeys = 4.3e-4;  // of 1024 bytes
+  const int64_t granules = tile_granules(problem);
+  const int64_t chunks = mqa_512_tile_chunks(problem);
+  if (chunks == 0) {
+    return false;
+  }
+  const double mqa = kStart + kGranule * static_cast<double>(plan_mqa_512(problem, multiprocessors).granules);
+  const int64_t blocks = units(problem) * ceil_div(unit_tokens(problem) * problem.q.heads, kDecodeRows) * chunks;
+  const double work = static_cast<double>(ceil_div(blocks, multiprocessors)) *
+                      (kDecodeStart + kDecodeGranule * static_cast<double>(granules) / static_cast<double>(chunks));
+  const double reading =
+      kDecodeKeys * static_cast<double>(units(problem) * granules * Tiling::kGranule * problem.q.dims) / 512.0;
+  return std::max(work, reading) < mqa;
 }
 
 size_t mqa_512_scratch_bytes(const MqaProblem& problem, int parts, int multiprocessors) {

@@ -59,9 +59,16 @@ int64_t mqa_512_tiles(const MqaProblem& problem);
 // Chunks (R8) of which a tile may see keys, whatever the lengths and positions on the device are.
 int64_t mqa_512_tile_chunks(const MqaProblem& problem);
 
-// How many parts each tile's chunks are cut into, so that all multiprocessors have about as much to do: from the bounds
-// of the lengths, never from the lengths. No bit depends on it.
-int mqa_512_parts(const MqaProblem& problem, int multiprocessors);
+// How many parts each tile's chunks are cut into, so that all multiprocessors have about as much to do, and granules of
+// the block that then has the most: from the bounds of the lengths, never from the lengths. No bit depends on it.
+struct MqaPlan {
+  int parts;
+  int64_t granules;
+};
+MqaPlan plan_mqa_512(const MqaProblem& problem, int multiprocessors);
+
+// Whether the decode kernels (fmha_decode) are likely to be faster.
+bool mqa_512_is_slow(const MqaProblem& problem, int multiprocessors);
 
 // Scratch of a launch in that many parts: what each block has chained so far, of chunks where a segment may have
 // several, of superchunks likewise, and of segments; and if there are several parts, a state per tile and chunk.
