@@ -187,7 +187,7 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
     } else if (event == Event::object_end || event == Event::array_end) {
       keys.pop_back();
     } else if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second && problem.empty()) {
-      problem = "a key twice in one object";
+      problem = fmt::format("the key {} twice in one object", compact_json(parsed));
     }
     return problem.empty();  // what is left out is not built, so that nothing deep has to be taken down
   };

@@ -16,6 +16,7 @@ const Variant kVariants[] = {
     {"d64_w4_s2", variant_entry<kD64, granules(4, 2, 2, 128, true)>()},
     {"d64_w4_s1", variant_entry<kD64, granules(4, 1, 2, 128, true)>()},
     {"d64_w4_s3", variant_entry<kD64, granules(4, 3, 2, 128)>()},
+    {"d64_w4_s2G", variant_entry<kD64, made(4, 2, 128, 2, sm80::Refill::kAtNextTile, 4)>()},
     {"d64_w8_s2", variant_entry<kD64, granules(8, 2, 1, 128, true)>()},
     {"d128_w8_s1", variant_entry<kD128, granules(8, 1, 1, 128)>()},
     {"d128_w8_s2", variant_entry<kD128, granules(8, 2, 1, 128)>()},
