@@ -243,5 +243,24 @@ TEST(Mqa512Parts, StatesHaveABound) {
   }
 }
 
+// The faster one of two kernels in cells of bench/results/2026-11-30-h200-decode-latent*.json.
+TEST(Mqa512Choice, IsWhatWasMeasured) {
+  struct Cell {
+    int64_t heads, batch, keys;
+    bool decode;
+  };
+  for (const Cell& cell :
+       {Cell{8, 1, 1024, true}, Cell{8, 32, 4096, true}, Cell{8, 32, 16384, false}, Cell{16, 8, 16384, true},
+        Cell{16, 128, 4096, false}, Cell{64, 8, 4096, true}, Cell{64, 8, 16384, false}, Cell{64, 32, 1024, true},
+        Cell{64, 32, 4096, false}, Cell{128, 1, 16384, true}, Cell{128, 8, 4096, true}, Cell{128, 8, 16384, false},
+        Cell{128, 32, 1024, false}, Cell{128, 128, 16384, false}}) {
+    for (const int64_t dims : {512, 576}) {
+      sm90::MqaProblem p = decode_of(cell.batch, cell.heads, cell.keys);
+      p.q.dims = dims;
+      EXPECT_EQ(sm90::mqa_512_is_slow(p, 132), cell.decode) << cell.heads << ", " << cell.batch << " x " << cell.keys;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test
