@@ -1,4 +1,6 @@
-// A consumer: the scores of every other granule, and 256 output columns over all of them.
+// A consumer: the scores of every other granule, and 256 output columns over all of them. Which granules and columns is
+// known at compile time only where that changes instructions: both consumers run what else there is, so that it is in
+// the instruction cache once.
 #pragma once
 
 #include "kernels/sm90/fmha_mqa_512/finish.cuh"
@@ -15,32 +17,33 @@ __device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)
                : "memory");
 }
 
-template <class Tag, int kConsumer>
+template <class Tag>
 class MqaConsumer {
   using Layout = MqaLayout<Tag::kHeadDim>;
   using Words = MqaTileWords;
+  using Flags = MqaPairFlags;
   using Chain = MqaChain<Tag>;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
   static constexpr int kScores = Layout::kGranule / 2;   // fp32 per thread
   static constexpr int kOutputs = Layout::kColumns / 2;  // fp32 per thread
   static constexpr int kStepsOfPanel = kPanelColumns / 16;
-  static constexpr uint32_t kBarrier = 2 + kConsumer;  // named barrier of the warpgroup
+  static constexpr uint32_t kBarrier = 2;  // named barrier of the first consumer's warpgroup
 
   using Sums = float[kRowsPerThread][kClassesPerThread];
   using Scores = float[kScores];  // of the own granule: S, then p
-  using Weights = uint32_t[kBlocks][4];
   struct Fragments {
     float o[kOutputs];  // of the chunk
     MqaClosed rows;     // of the chunk: m = -Inf: none
   };
 
  public:
-  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
+  __device__ __forceinline__ MqaConsumer(const MqaArguments& args, uint32_t shared, int consumer)
+      : args_(args), shared_(shared), consumer_(consumer) {}
 
   __device__ __forceinline__ void run() {
     Fragments f;
-    const Chain chain(args_, shared_, kConsumer);
+    const Chain chain(args_, shared_, consumer_);
 #pragma unroll 1
     for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
       barrier_wait(base() + Layout::kQFull, round % 2);
@@ -60,7 +63,7 @@ class MqaConsumer {
 
  private:
   __device__ __forceinline__ static int thread() {
-    return thread_index() % 128;
+    return thread_index() & 127;  // and not %, which minds negative numbers
   }
   // Opaque, so that addresses are computed where they are used rather than kept.
   __device__ __forceinline__ uint32_t base() const {
@@ -85,57 +88,73 @@ class MqaConsumer {
   }
 
   __device__ __forceinline__ void attend(Fragments& f, const Chain& chain) {
-    using Flags = MqaPairFlags;
     bits_ &= kTurns;
-    int flags;
+    int to;
 #pragma unroll 1
     do {
-      barrier_wait(base() + Layout::kPairFull + 8 * first_turn(), bits_ >> kPairShift & 1U);
-      const int4 pair = load_shared_int4(base() + Layout::kPairs + first_turn() * 16);
-      flags = uniform(pair.x);
-      if ((flags & Flags::kFresh) != 0) {
-        if (flags >> Flags::kLevelShift != 0) {
-          close(f, chain, (flags >> Flags::kLevelShift) - 1);
-        }
 #pragma unroll
-        for (int h = 0; h < kRowsPerThread; ++h) {
-          f.rows.m[h] = minus_infinity();
-          f.rows.l[h][0] = f.rows.l[h][1] = 0.0F;
-        }
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        f.rows.m[h] = minus_infinity();
+        f.rows.l[h][0] = f.rows.l[h][1] = 0.0F;
       }
-      const bool own = kConsumer == 0 || (flags & Flags::kSecond) != 0;
-      const bool masked = (flags & (kConsumer == 0 ? Flags::kFirstMasked : Flags::kSecondMasked)) != 0;
+      to = consumer_ == 0 ? chunk<0>(f) : chunk<1>(f);
+      close(f, chain, to);
+    } while (to != Chain::kFinish);
+  }
+
+  // The pairs of a chunk (R8); returns where it goes.
+  template <int kConsumer>
+  __device__ __forceinline__ int chunk(Fragments& f) {
+    int to;
+    bool keep = false;
+#pragma unroll 1
+    do {
+      const int4 pair = describe();
+      const int flags = uniform(pair.x);
+      const bool second = (flags & Flags::kSecond) != 0;
       Scores s;
-      if (own) {
-        score(s);
-      } else {
-        clear(s);
-      }
-      if ((flags & Flags::kLast) != 0) {
-        release(base() + Layout::kQEmpty);
-      }
       if (kConsumer == 0) {
-        weigh(s, f.rows, masked, pair.y, pair.z, [] {});
-      }
-      Weights p;
-      if (kConsumer == 0) {
-        round_weights<kElement>(s, p);
-      }
-      begin<0>(f, p, (flags & Flags::kFresh) == 0);
-      if (kConsumer == 1 && own) {
-        weigh(s, f.rows, masked, pair.y, pair.z + 1, [&] { end(f, 0); });
-      } else {
-        end(f, 0);
-      }
-      if ((flags & Flags::kSecond) != 0) {
-        if (kConsumer == 1) {
-          round_weights<kElement>(s, p);
+        score<0>(s, flags);
+        weigh<0>(s, f.rows, (flags & Flags::kFirstMasked) != 0, pair.y, pair.z, [] {});
+        multiply_own<0>(f, s, keep);
+        end(f, 0, 0);
+        if (second) {
+          multiply_other<0>(f, true);
+          end(f, 1, 0);
         }
-        begin<1>(f, p, true);
-        end(f, 1);
+      } else if (second) {
+        score<1>(s, flags);
+        multiply_other<1>(f, keep);
+        weigh<1>(s, f.rows, (flags & Flags::kSecondMasked) != 0, pair.y, pair.z + 1, [&] { end(f, 0, 1); });
+        multiply_own<1>(f, s, true);
+        end(f, 1, 1);
+      } else {
+        release_queries(flags);
+        multiply_other<1>(f, keep);
+        end(f, 0, 1);
       }
-    } while ((flags & Flags::kLast) == 0);
-    close(f, chain, Chain::kFinish);
+      keep = true;
+      to = behind(flags);
+    } while (to < 0);
+    return to;
+  }
+
+  // The description of the pair that follows what has been given back.
+  __device__ __forceinline__ int4 describe() const {
+    barrier_wait(base() + Layout::kPairFull + 8 * first_turn(), bits_ >> kPairShift & 1U);
+    return load_shared_int4(base() + Layout::kPairs + first_turn() * 16);
+  }
+  // Where the chunk goes if a pair with these flags was its last one, else negative.
+  __device__ __forceinline__ int behind(int flags) const {
+    if ((flags & Flags::kLast) != 0) {
+      return Chain::kFinish;
+    }
+    return (uniform(describe().x) >> Flags::kLevelShift) - 1;
+  }
+  __device__ __forceinline__ void release_queries(int flags) const {
+    if ((flags & Flags::kLast) != 0) {
+      release(base() + Layout::kQEmpty);
+    }
   }
   __device__ __forceinline__ void close(Fragments& f, const Chain& chain, int to) {
     uint32_t used = bits_ >> kUsedShift;
@@ -143,16 +162,9 @@ class MqaConsumer {
     bits_ = (bits_ & kTurns) | used << kUsedShift;
   }
 
-  // Without a value on every path scores would take registers all the time.
-  __device__ __forceinline__ static void clear(Scores& s) {
-#pragma unroll
-    for (float& x : s) {
-      x = 0.0F;
-    }
-  }
-
-  // R1 of the own granule.
-  __device__ __forceinline__ void score(Scores& s) const {
+  // R1 of the own granule, behind which Q is given back if the pair with these flags is the tile's last one.
+  template <int kConsumer>
+  __device__ __forceinline__ void score(Scores& s, int flags) const {
     const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
     const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + kConsumer * Layout::kBufferBytes);
     const uint32_t full = base() + Layout::kFull + 8 * Layout::kGroups * kConsumer;
@@ -179,6 +191,7 @@ class MqaConsumer {
     }
     wgmma_wait<0>();
     pin_registers(s);
+    release_queries(flags);
   }
 
   // One step of R3 with a granule's largest score: m moves on; returns a.
@@ -192,11 +205,11 @@ class MqaConsumer {
   }
 
   // R2 to R5 of the own granule; P, its sums, and m and a of R3 go to shared memory. between() comes before R4.
-  template <class Between>
+  template <int kConsumer, class Between>
   __device__ __forceinline__ void weigh(Scores& s, const MqaClosed& before, bool masked, int segment, int granule,
                                         const Between& between) const {
     if (masked) {
-      mask(s, segment, granule);
+      mask<kConsumer>(s, segment, granule);
     }
     float mu[kRowsPerThread];
     find_maxima(s, mu);
@@ -216,7 +229,7 @@ class MqaConsumer {
     const uint32_t weights = base() + Layout::kWeights + kConsumer * Layout::kWeightStep;
     const int row = thread() / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
     if (Layout::kWeightsOverKeys) {
-      named_barrier_sync(kBarrier, 128);  // all warps have their scores
+      named_barrier_sync(kBarrier + kConsumer, 128);  // all warps have their scores
     }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -231,11 +244,26 @@ class MqaConsumer {
     release(weights_full(kConsumer));
   }
 
+  // Which of a thread's keys, 8 j + e (e = 0, 1) from its first one on, lie before `end`: bits 2 j + e.
+  __device__ __forceinline__ static uint32_t keys_before(int end) {
+    const int inside = min(max(end, 0), Layout::kGranule);
+    return (1U << (inside / 8 * 2 + min(inside % 8, 2))) - 1U;
+  }
   // R2 of a granule of which some row does not see all.
+  template <int kConsumer>
   __device__ __forceinline__ void mask(Scores& s, int number, int granule) const {
     const MqaSegment& segment = args_.segments[number];
-    const bool paged = segment.page_table != nullptr && segment.sorted == nullptr;
     const int t = thread();
+    uint32_t present = ~0U;
+    if (segment.page_table != nullptr && segment.sorted == nullptr) {
+      const uint32_t absent = base() + Layout::kAbsent + kConsumer * Layout::kAbsentBytes + t % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < Layout::kGranule / 8; ++j) {
+        uint16_t bytes;
+        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bytes) : "r"(absent + 8 * j) : "memory");
+        present &= ~(((bytes & 1U) | (bytes >> 7 & 2U)) << 2 * j);
+      }
+    }
     const int first_key = granule * Layout::kGranule + t % 4 * 2;
     MqaSight sight{tile_.get(number, Words::kFirstKey), tile_.get(number, Words::kStopKey)};
     const bool alone = uniform(tile_.get(Words::kAlone)) != 0;
@@ -246,26 +274,11 @@ class MqaConsumer {
         const int64_t token = tile_.get(Words::kToken) + divide(row, args_.heads);
         sight = mqa_sight(segment, tile_.get(number, Words::kPosition) + token, tile_.get(number, Words::kLength));
       }
-      const int begin = sight.first - first_key;
-      const int end = sight.end - first_key;
+      const uint32_t seen = present & keys_before(sight.end - first_key) & ~keys_before(sight.first - first_key);
 #pragma unroll
       for (int i = 0; i < kScores / 2; ++i) {
-        const int key = i / 2 * 8 + i % 2;
         float& x = s[i / 2 * 4 + 2 * h + i % 2];
-        x = key >= begin && key < end ? x : minus_infinity();
-      }
-    }
-    if (paged) {
-      const uint32_t absent = base() + Layout::kAbsent + kConsumer * Layout::kAbsentBytes + t % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < kScores / 4; ++n) {
-        uint16_t bytes;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bytes) : "r"(absent + 8 * n) : "memory");
-#pragma unroll
-        for (int h = 0; h < kRowsPerThread; ++h) {
-          s[4 * n + 2 * h] = (bytes & 0xffU) != 0 ? minus_infinity() : s[4 * n + 2 * h];
-          s[4 * n + 2 * h + 1] = (bytes >> 8) != 0 ? minus_infinity() : s[4 * n + 2 * h + 1];
-        }
+        x = (seen >> i & 1U) != 0 ? x : minus_infinity();
       }
     }
   }
@@ -286,16 +299,8 @@ class MqaConsumer {
     }
   }
 
-  // R3, R6 and R7 of the granule in a buffer, up to end(). `keep`: it is not the first one of its chunk.
-  template <int kBuffer>
-  __device__ __forceinline__ void begin(Fragments& f, const Weights& own, bool keep) const {
-    constexpr int buffer = kBuffer;
-    if (kBuffer != kConsumer) {
-      barrier_wait(weights_full(buffer), bits_ >> buffer & 1U);
-      fence_async_proxy();
-    } else {
-      __syncwarp();
-    }
+  // R3 and R7 of the granule in a buffer. `keep`: it is not the first one of its chunk.
+  __device__ __forceinline__ void take(Fragments& f, int buffer, bool keep) const {
     const uint4 g = load_piece(sums_at(buffer));
     const uint4 r = load_piece(maxima_at(buffer));
     const float a[kRowsPerThread] = {__uint_as_float(r.z), __uint_as_float(r.w)};
@@ -308,31 +313,56 @@ class MqaConsumer {
     if (keep && __any_sync(kAllLanes, a[0] != 1.0F || a[1] != 1.0F)) {
       rescale_output(f.o, a);
     }
-    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
-    const uint64_t v = tile_descriptor<MnMajorTile<Layout::kGranule>>(
-        base() + Layout::kKeys + buffer * Layout::kBufferBytes +
-        kConsumer * (Layout::kValuePanels / Layout::kHalves) * panel_bytes(Layout::kGranule));
+  }
+  template <int kConsumer>
+  __device__ __forceinline__ uint64_t values_of(int buffer) const {
+    return tile_descriptor<MnMajorTile<Layout::kGranule>>(base() + Layout::kKeys + buffer * Layout::kBufferBytes +
+                                                          kConsumer * (Layout::kValuePanels / Layout::kHalves) *
+                                                              panel_bytes(Layout::kGranule));
+  }
+  // R3, R6 and R7 of the own granule, whose p are in `s`, up to end().
+  template <int kConsumer>
+  __device__ __forceinline__ void multiply_own(Fragments& f, const Scores& s, bool keep) const {
+    uint32_t p[kBlocks][4];
+    round_weights<kElement>(s, p);
+    __syncwarp();
+    take(f, kConsumer, keep);
+    const uint64_t v = values_of<kConsumer>(kConsumer);
     wgmma_fence();
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      if (kBuffer == kConsumer) {
-        wgmma_rs<kElement>(f.o, own[block], MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
-      } else {
-        wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block),
-                                  MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
-      }
+      wgmma_rs<kElement>(f.o, p[block], MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
     }
     wgmma_commit();
   }
-  __device__ __forceinline__ void end(Fragments& f, int buffer) {
+  // The same of the other consumer's granule, once it has been weighed.
+  template <int kConsumer>
+  __device__ __forceinline__ void multiply_other(Fragments& f, bool keep) const {
+    constexpr int kBuffer = 1 - kConsumer;
+    barrier_wait(weights_full(kBuffer), bits_ >> kBuffer & 1U);
+    fence_async_proxy();
+    take(f, kBuffer, keep);
+    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + kBuffer * Layout::kWeightStep);
+    const uint64_t v = values_of<kConsumer>(kBuffer);
+    wgmma_fence();
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      wgmma_ss_values<kElement>(f.o, KMajorTile::step(p, Layout::kRows, block),
+                                MnMajorTile<Layout::kGranule>::step(v, block), block > 0 || keep);
+    }
+    wgmma_commit();
+  }
+  // The products with a buffer's granule are done: it is given back.
+  __device__ __forceinline__ void end(Fragments& f, int buffer, int consumer) {
     wgmma_wait<0>();
     pin_registers(f.o);
-    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + kConsumer));
+    release(base() + Layout::kEmpty + 8 * (Layout::kHalves * buffer + consumer));
     bits_ ^= (bits_ & 1U) != 0 && buffer == 0 ? 1U | 1U << kPairShift : 1U << buffer;
   }
 
   const MqaArguments& args_;
   uint32_t shared_;
+  int consumer_;
   MqaTile tile_{};
   // Bit b: parity of the use of buffer b; that of the use of a pair's description; from kUsedShift on, levels of the
   // chain that are used. One register.

@@ -45,11 +45,7 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
     MqaProducer<Layout>(args, shared).run();
   } else {
     take_registers<Layout::kConsumerRegisters>();
-    if (warpgroup == 1) {
-      MqaConsumer<Tag, 0>(args, shared).run();
-    } else {
-      MqaConsumer<Tag, 1>(args, shared).run();
-    }
+    MqaConsumer<Tag>(args, shared, warpgroup - 1).run();
   }
 }
 

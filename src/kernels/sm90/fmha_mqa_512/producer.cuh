@@ -56,19 +56,18 @@ class MqaProducer {
       ask(tile, place, entries);
       int before = -1;  // the granule before, and its segment
       int segment = -1;
+      uint32_t buffer = 0;
 #pragma unroll 1
       while (place.valid()) {
-        const int level = segment < 0 || !walk.is_fresh(place) ? 0 : 1 + level_between(segment, before, place);
-        const MqaPlace second = fetch_granule(tile, walk, place, entries, 0, turns & 1U, level);
-        turns ^= 1U;
+        const bool fresh = walk.is_fresh(place);
+        buffer = fresh ? 0 : buffer;  // a chunk begins with a pair
+        const int level = segment < 0 || !fresh ? 0 : 1 + level_between(segment, before, place);
+        const MqaPlace next = fetch_granule(tile, walk, place, entries, buffer, turns >> buffer & 1U, level);
+        turns ^= 1U << buffer;
+        buffer ^= 1U;
         segment = place.segment;
         before = place.granule;
-        place = second;
-        if (second.valid() && !walk.is_fresh(second)) {
-          place = fetch_granule(tile, walk, second, entries, 1, turns >> 1, 0);
-          turns ^= 2U;
-          before = second.granule;
-        }
+        place = next;
       }
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -76,7 +75,7 @@ class MqaProducer {
 
  private:
   __device__ __forceinline__ static int thread() {
-    return thread_index() % 128;
+    return thread_index() & 127;  // and not %, which minds negative numbers
   }
   __device__ __forceinline__ static int own_row() {
     return thread() / 8;
