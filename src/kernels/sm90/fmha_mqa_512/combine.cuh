@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(MqaSlice::kThreads) combine_mqa_512_sm90(const
   const auto where = outputs.place_of(tile);
   typename MqaOutputs<Tag>::End finish;
   outputs.finish_rows(total.rows, where, blockIdx.y == 0, finish);
-  outputs.store_group(total.o, slice * MqaSlice::kPieces, where, finish);
+  const int64_t at[kRowsPerThread] = {outputs.output_at(where, 0), outputs.output_at(where, 1)};
+  outputs.store_group(total.o, slice * MqaSlice::kPieces, at, tile, finish);
 }
 
 }  // namespace tessera::sm90

@@ -166,22 +166,20 @@ class MqaChain {
     return shared_ + Layout::kOutputsAt + (consumer_ * 128 + thread_index() % 128) * 16;
   }
   __device__ __forceinline__ void keep_outputs(const Place& where) const {
-    const auto head = [&](int h) { return static_cast<uint32_t>(where.stored[h] ? where.head[h] : -1); };
-    store_piece(outputs_at(), make_uint4(static_cast<uint32_t>(where.token[0]), head(0),
-                                         static_cast<uint32_t>(where.token[1]), head(1)));
+    const Outputs outputs(args_, consumer_);
+    const int64_t at[kRowsPerThread] = {outputs.output_at(where, 0), outputs.output_at(where, 1)};
+    store_piece(outputs_at(), make_uint4(static_cast<uint32_t>(at[0]), static_cast<uint32_t>(at[0] >> 32),
+                                         static_cast<uint32_t>(at[1]), static_cast<uint32_t>(at[1] >> 32)));
   }
   // R9 of both rows of the first pieces of O.
   __device__ __forceinline__ void store_rows(const float (&o)[kOutputs], int step, const End& end,
                                              const MqaTile& tile) const {
     const uint4 x = load_piece(outputs_at());
-    const int head[kRowsPerThread] = {static_cast<int>(x.y), static_cast<int>(x.w)};
-    const Place where{tile.get(Words::kBatch),
-                      {static_cast<int>(x.x), static_cast<int>(x.z)},
-                      {head[0], head[1]},
-                      {head[0] >= 0, head[1] >= 0}};
+    const int64_t at[kRowsPerThread] = {static_cast<int64_t>(x.x | static_cast<uint64_t>(x.y) << 32),
+                                        static_cast<int64_t>(x.z | static_cast<uint64_t>(x.w) << 32)};
 #pragma unroll
     for (int first = 0; first < kBatch; first += kMqaPieceGroup) {
-      Outputs(args_, consumer_).store_group(&o[4 * first], step * kBatch + first, where, end);
+      Outputs(args_, consumer_).store_group(&o[4 * first], step * kBatch + first, at, tile, end);
     }
   }
 

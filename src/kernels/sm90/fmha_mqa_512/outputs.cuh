@@ -50,8 +50,11 @@ class MqaOutputs {
     }
     return where;
   }
-  // Where the consumer's columns of a row of O begin, in elements.
+  // Where the consumer's columns of a row of O begin, in elements; -1: the row does not exist.
   __device__ __forceinline__ int64_t output_at(const Place& where, int h) const {
+    if (!where.stored[h]) {
+      return -1;
+    }
     return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
            where.head[h] * args_.o_stride_head + consumer_ * MqaTiling::kColumns;
   }
@@ -80,8 +83,9 @@ class MqaOutputs {
     }
   }
 
-  // Both rows of a group of pieces, the first of which is `piece`.
-  __device__ __forceinline__ void store_group(const float* o, int piece, const Place& where, const End& end) const {
+  // Both rows of a group of pieces, the first of which is `piece`; at[h] is where row h begins, below 0 nowhere.
+  __device__ __forceinline__ void store_group(const float* o, int piece, const int64_t (&at)[kRowsPerThread],
+                                              const MqaTile& tile, const End& end) const {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       float row[kGroup][2];
@@ -94,22 +98,26 @@ class MqaOutputs {
         }
       }
       if (args_.o_rope.cos_table != nullptr && !end.none[h]) {
-        turn(row, piece, where, h);
+        turn(row, piece, tile, h);
       }
       if (args_.wide_output) {
-        store_wide(row, output_at(where, h) + 8 * piece, where.stored[h]);
+        store_wide(row, at[h] + 8 * piece, at[h] >= 0);
       } else {
-        store_narrow(row, output_at(where, h) + 8 * piece, where.stored[h]);
+        store_narrow(row, at[h] + 8 * piece, at[h] >= 0);
       }
     }
   }
 
  private:
   // R12 of a row's group of pieces; a lane has both of a pair.
-  __device__ __forceinline__ void turn(float (&row)[kGroup][2], int piece, const Place& where, int h) const {
+  __device__ __forceinline__ void turn(float (&row)[kGroup][2], int piece, const MqaTile& tile, int h) const {
     const int pairs = args_.o_rope.rotary_dim / 2;
     const int first = consumer_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
-    if (!where.stored[h] || first + 8 * (kGroup - 1) - MqaTiling::kValueDims + 2 * pairs < 0) {
+    if (first + 8 * (kGroup - 1) - MqaTiling::kValueDims + 2 * pairs < 0) {
+      return;
+    }
+    const Place where = place_of(tile);
+    if (!where.stored[h]) {
       return;
     }
     const int64_t sequence = args_.cu_seqlens_q != nullptr ? 0 : where.batch * args_.seqlen_q;
