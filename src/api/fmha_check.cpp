@@ -50,9 +50,10 @@ Status check_struct(const Params& p, const char* name) {
   constexpr size_t kWithoutRope = offsetof(Params, o_rope);
   if (p.struct_size == kWithoutDevice) return {};
   if (p.struct_size != kWithoutRope && p.struct_size != sizeof(Params)) {
-    return invalid(fmt::format("struct_size: got {}; allowed {}, {} without o_rope, or {} without the device; set it "
-                               "to sizeof({})",
-                               p.struct_size, sizeof(Params), kWithoutRope, kWithoutDevice, name));
+    return invalid(
+        fmt::format("struct_size: got {}; allowed {}, {} without o_rope, or {} without the device; set it "
+                    "to sizeof({})",
+                    p.struct_size, sizeof(Params), kWithoutRope, kWithoutDevice, name));
   }
   const int32_t device = stored_integer(p.device);
   if (device != TESSERA_DEVICE_CPU && device != TESSERA_DEVICE_CUDA) {
@@ -118,8 +119,9 @@ Status check_outputs(tessera_output_mode mode, const float* sinks, const tessera
 Status check_output_rope(const tessera_output_rope& rope, tessera_output_mode mode, int32_t head_dim_v, bool rows) {
   if (rope.cos_table == nullptr) {
     if (rope.sin_table == nullptr && rope.positions == nullptr) return {};
-    return invalid("o_rope.cos_table: got NULL beside a table of sines or positions; allowed all three or none; pass "
-                   "the table of cosines");
+    return invalid(
+        "o_rope.cos_table: got NULL beside a table of sines or positions; allowed all three or none; pass "
+        "the table of cosines");
   }
   if (mode == TESSERA_OUTPUT_UNNORMALIZED) {
     return invalid(
@@ -132,9 +134,10 @@ Status check_output_rope(const tessera_output_rope& rope, tessera_output_mode mo
     return invalid("o_rope.positions: got NULL; allowed a position per query token; pass them");
   }
   if (rope.rotary_dim < 2 || rope.rotary_dim > head_dim_v || rope.rotary_dim % 2 != 0 || head_dim_v % 2 != 0) {
-    return invalid(fmt::format("o_rope.rotary_dim: got {} of {}; allowed even numbers from 2 to head_dim_v, which is "
-                               "even, too; pass how many of the last dims turn",
-                               rope.rotary_dim, head_dim_v));
+    return invalid(
+        fmt::format("o_rope.rotary_dim: got {} of {}; allowed even numbers from 2 to head_dim_v, which is "
+                    "even, too; pass how many of the last dims turn",
+                    rope.rotary_dim, head_dim_v));
   }
   return check_range<int64_t>("o_rope.num_positions", rope.num_positions, 1, kMaxLength, "pass the rows of the tables");
 }
@@ -328,8 +331,7 @@ Status check_fmha_shapes(const tessera_fmha_params* params) {
   for (int32_t i = 0; i < p.num_segments; ++i) TESSERA_RETURN_IF_ERROR(check_segment(p, i));
   TESSERA_RETURN_IF_ERROR(check_scores(p));
   TESSERA_RETURN_IF_ERROR(check_outputs(p.output_mode, p.sinks, p.row_max_log2, p.row_sum));
-  TESSERA_RETURN_IF_ERROR(
-      check_output_rope(p.o_rope, p.output_mode, p.head_dim_v, p.batch > 0 && p.seqlen_q > 0));
+  TESSERA_RETURN_IF_ERROR(check_output_rope(p.o_rope, p.output_mode, p.head_dim_v, p.batch > 0 && p.seqlen_q > 0));
   return check_chunk_range(p);
 }
 

@@ -451,11 +451,10 @@ class Worker {
     const auto scalar = [&](const tessera_row_scalars& scalars) {
       return scalars.data == nullptr ? nullptr : scalars.data + scalar_offset(scalars, b, token, head);
     };
-    finish(
-        state, problem_.plan.bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
-        {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, b, token, head), params.o.stride_dim,
-         params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2), scalar(params.row_sum),
-         output_rope_row(params.o_rope, packed_query_token(params, b, i))});
+    finish(state, problem_.plan.bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
+           {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, b, token, head),
+            params.o.stride_dim, params.head_dim_v, scalar(params.lse_natural_no_sink), scalar(params.row_max_log2),
+            scalar(params.row_sum), output_rope_row(params.o_rope, packed_query_token(params, b, i))});
   }
 
   const Problem& problem_;
@@ -527,11 +526,10 @@ Status oracle_merge(Arithmetic arithmetic, const tessera_merge_params& params) {
       const auto target = [&](const tessera_row_scalars& s) {
         return s.data == nullptr ? nullptr : s.data + scalar_offset(s, 0, token, head);
       };
-      finish(
-          merged, bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
-          {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, 0, token, head), params.o.stride_dim,
-           params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2), target(params.row_sum),
-           output_rope_row(params.o_rope, token)});
+      finish(merged, bias, params.sinks == nullptr ? -kInfinity : params.sinks[head],
+             {params.output_mode, params.o_dtype, params.o.data, row_offset(params.o, 0, token, head),
+              params.o.stride_dim, params.head_dim_v, target(params.lse_natural_no_sink), target(params.row_max_log2),
+              target(params.row_sum), output_rope_row(params.o_rope, token)});
     }
   }
   return {};

@@ -19,11 +19,10 @@ namespace {
 constexpr uint32_t kAllDtypes = 1u << TESSERA_F32 | 1u << TESSERA_F16 | 1u << TESSERA_BF16;
 
 // Everything but strided head dims.
-constexpr uint32_t kCpuFeatures = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
-                                  kFeatureCompressed | kFeatureBitMask | kFeatureQueryPositions | kFeatureSegments |
-                                  kFeatureSinks | kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized |
-                                  kFeatureChunkRange | kFeatureWideOutput | kFeatureGathered | kFeatureFp8Rows |
-                                  kFeatureOutputRope;
+constexpr uint32_t kCpuFeatures =
+    kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow | kFeatureCompressed | kFeatureBitMask |
+    kFeatureQueryPositions | kFeatureSegments | kFeatureSinks | kFeatureSoftcap | kFeatureAlibi | kFeatureUnnormalized |
+    kFeatureChunkRange | kFeatureWideOutput | kFeatureGathered | kFeatureFp8Rows | kFeatureOutputRope;
 
 constexpr FmhaSupport kCpuSupport = {kAllDtypes, kFmhaMaxHeadDim, kFmhaMaxHeadDim, kCpuFeatures};
 

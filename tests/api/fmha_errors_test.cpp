@@ -536,9 +536,13 @@ TEST(MergeApi, RefusalsNameTheArgumentAndWriteNothing) {
        }},
       {"sinks[0]: got NaN;", [](MergeProblem& x) { x.p.sinks = x.sink.data(); }},
       {"o_rope.rotary_dim: got 3 of 4;",
-       [](MergeProblem& x) { x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 3}; }},
+       [](MergeProblem& x) {
+         x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 3};
+       }},
       {"o_rope.positions[2]: got 2;",
-       [](MergeProblem& x) { x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 4}; }},
+       [](MergeProblem& x) {
+         x.p.o_rope = {x.states.data(), x.states.data(), x.positions.data(), 2, 4};
+       }},
       {"force_kernel: got \"cpu_fmha_portable\";", [](MergeProblem& x) { x.p.force_kernel = "cpu_fmha_portable"; }},
   };
   for (const MergeRefusal& refusal : list) {

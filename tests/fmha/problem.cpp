@@ -115,12 +115,13 @@ FmhaSpec one_sequence(FmhaSpec like, int64_t q, int64_t k) {
 
 std::string to_text(const FmhaSpec& s) {
   std::string text = fmt::format(
-      "dtype {} o {} d {}/{} heads {}/{} packed {} slots +{} major {} pad {} softcap {} alibi {} sinks {} rope {} state {} "
+      "dtype {} o {} d {}/{} heads {}/{} packed {} slots +{} major {} pad {} softcap {} alibi {} sinks {} rope {} "
+      "state {} "
       "chunks "
       "{}..{} amplitude {} seed {} q",
       static_cast<int>(s.dtype), static_cast<int>(s.o_dtype), s.head_dim_qk, s.head_dim_v, s.heads_q, s.heads_kv,
-      s.packed_q, s.slot_padding, s.head_major, s.row_padding, s.softcap, s.alibi, s.sinks.size(), s.o_rope_dims, s.unnormalized,
-      s.chunk_begin, s.chunk_end, s.q_amplitude, s.seed);
+      s.packed_q, s.slot_padding, s.head_major, s.row_padding, s.softcap, s.alibi, s.sinks.size(), s.o_rope_dims,
+      s.unnormalized, s.chunk_begin, s.chunk_end, s.q_amplitude, s.seed);
   for (const int64_t n : s.q_lengths) text += fmt::format(" {}", n);
   for (const SegmentSpec& g : s.segments) {
     text +=

@@ -45,8 +45,8 @@ struct MqaProblem {
   float softmax_scale = 1.0F;
   const float* sinks = nullptr;
   tessera_output_rope o_rope{};  // R12
-  bool wide_output = false;   // O in fp32
-  bool unnormalized = false;  // O as in the state
+  bool wide_output = false;      // O in fp32
+  bool unnormalized = false;     // O as in the state
   tessera_row_scalars lse{}, row_max{}, row_sum{};
   void* scratch = nullptr;
 };

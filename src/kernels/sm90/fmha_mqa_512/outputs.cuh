@@ -1,5 +1,5 @@
-// R9 and R12 for the rows of a tile as the threads of a consumer hold them: a thread has two rows, the second one 8 further,
-// and of each 8-column piece of O two columns.
+// R9 and R12 for the rows of a tile as the threads of a consumer hold them: a thread has two rows, the second one 8
+// further, and of each 8-column piece of O two columns.
 #pragma once
 
 #include "contract/output_rope.h"
