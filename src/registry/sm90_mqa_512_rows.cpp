@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kWideElementBytes = 4;  // of O in fp32
+constexpr int64_t kMostFp8PageRows = 1 << 24;
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
 constexpr int64_t kSeveral = 2;  // tokens of a packed tensor, which is stepped through, however many there are
 
@@ -29,6 +30,11 @@ KeyExtents extents_of(const tessera_fmha_params& p, const tessera_kv_segment& s)
   if (s.page_table != nullptr) return {s.num_pages, s.page_size};
   return s.cu_seqlens_k != nullptr ? KeyExtents{1, kSeveral} : KeyExtents{p.batch, s.seqlen_k};
 }
+
+bool is_fp8(const tessera_kv_segment& s) {
+  return s.format != TESSERA_KV_DENSE;
+}
+
 // Q and O.
 sm90::TensorView rows_of(const tessera_fmha_params& p, const tessera_tensor& t, int32_t dims) {
   const bool packed = p.cu_seqlens_q != nullptr;
@@ -57,7 +63,10 @@ const char* segment_limit(const tessera_fmha_params& p, const tessera_kv_segment
     return "strides of k: got ones by which gathered rows have no numbers below 2^30; allowed batch (page) strides "
            "that are a multiple of the token stride";
   }
-  return layout_limit(view_of(s.k, extents.batch, extents.tokens, 1, p.head_dim_qk), kElementBytes);
+  if (s.format == TESSERA_KV_FP8_V4_584 && extents.tokens > kMostFp8PageRows) {
+    return "page_size: got more than 2^24 with TESSERA_KV_FP8_V4_584; allowed up to that";
+  }
+  return layout_limit(view_of(s.k, extents.batch, extents.tokens, 1, p.head_dim_qk), is_fp8(s) ? 1 : kElementBytes);
 }
 
 }  // namespace
@@ -81,9 +90,10 @@ const char* sm90_mqa_512_limit(const tessera_fmha_params& p) {
 // Where the decode kernels take the problem, too, they may be faster.
 bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
   const std::span segments(p.segments, static_cast<size_t>(p.num_segments));
-  const bool packed = p.cu_seqlens_q != nullptr ||
-                      std::ranges::any_of(segments, [](const auto& s) { return s.cu_seqlens_k != nullptr; });
-  return !packed && sm90_decode_limit(p) == nullptr && Sm90MqaProblem(p, nullptr).is_slow();
+  const bool alone = p.cu_seqlens_q != nullptr || std::ranges::any_of(segments, [](const auto& s) {
+                       return s.cu_seqlens_k != nullptr || is_fp8(s);
+                     });
+  return !alone && sm90_decode_limit(p) == nullptr && Sm90MqaProblem(p, nullptr).is_slow();
 }
 
 Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : count_(p.num_segments) {
@@ -111,6 +121,7 @@ Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : 
     // Without a key nothing is read, but addresses are made.
     const bool none = s.seqlen_k == 0 || extents.batch == 0;
     to.k = view_of(none ? p.q : s.k, extents.batch, extents.tokens, 1, p.head_dim_qk);
+    to.fp8 = is_fp8(s);
     to.seqlen_k = s.seqlen_k;
     to.seqlens_k = s.seqlens_k;
     to.cu_seqlens_k = s.cu_seqlens_k;

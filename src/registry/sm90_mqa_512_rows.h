@@ -49,7 +49,8 @@ inline constexpr KernelRow kSm90Mqa512 = {
     .arithmetic = Arithmetic::kHopperK16F25,
     .summary =
         "CUDA; f16, bf16; head dims 512, of Q and K 576, one K/V head whose V is in K; causal, windows, compressed and "
-        "gathered keys; paged, varlen, used lengths, segments, sinks, f32 O, states, LSE, RoPE of O; rows aligned to 16 bytes",
+        "gathered keys, FP8 rows; paged, varlen, used lengths, segments, sinks, f32 O, states, LSE, RoPE of O; rows "
+        "aligned to 16 bytes",
     .requirement = kNeedsHopper,
     .available = has_hopper,
     .device = TESSERA_DEVICE_CUDA,
@@ -58,7 +59,8 @@ inline constexpr KernelRow kSm90Mqa512 = {
                 .max_head_dim_v = 512,
                 .features = kFeaturePaged | kFeaturePackedVarlen | kFeatureUsedLengths | kFeatureWindow |
                             kFeatureCompressed | kFeatureQueryPositions | kFeatureSegments | kFeatureSinks |
-                            kFeatureUnnormalized | kFeatureWideOutput | kFeatureGathered | kFeatureOutputRope},
+                            kFeatureUnnormalized | kFeatureWideOutput | kFeatureGathered | kFeatureOutputRope |
+                            kFeatureFp8Rows},
     .fmha = {.workspace_bytes = sm90_mqa_512_workspace_bytes,
              .run = run_sm90_mqa_512,
              .limit = sm90_mqa_512_limit,

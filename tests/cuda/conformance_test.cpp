@@ -165,6 +165,21 @@ INSTANTIATE_TEST_SUITE_P(Seeds, CudaMqa,
                          testing::Combine(testing::Values(TESSERA_F16, TESSERA_BF16), testing::Range(0, 4)),
                          param_name);
 
+class CudaMqaFp8 : public CudaTest, public testing::WithParamInterface<int> {};
+
+TEST_P(CudaMqaFp8, EqualsTheOracle) {
+  constexpr int kProblems = 30;
+  Tallies tallies("mqa_fp8", TESSERA_BF16);
+  for (int i = 0; i < kProblems && !HasFatalFailure(); ++i) {
+    const uint64_t seed = 50000 + static_cast<uint64_t>(GetParam()) * kProblems + static_cast<uint64_t>(i);
+    tallies.check(draw_mqa_fp8(seed), {.keep_lengths = seed % 2 == 0});
+  }
+  EXPECT_GE(tallies.compared_by("sm90_fmha_mqa_512"), kProblems - 5)
+      << "these problems are made for the kernel that takes FP8 rows";
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CudaMqaFp8, testing::Range(0, 4));
+
 class CudaWideFew : public CudaTest, public testing::WithParamInterface<tessera_dtype> {};
 
 // So few that they may run under a memory checker: pages of eight keys and more, some missing; windows; packed heads.

@@ -268,4 +268,37 @@ FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype) {
   return spec;
 }
 
+FmhaSpec draw_mqa_fp8(uint64_t seed) {
+  FmhaSpec spec = draw_mqa(seed, TESSERA_BF16);
+  Draw draw(seed + 1);
+  const tessera_kv_format format = draw.of({TESSERA_KV_FP8_V4_584, TESSERA_KV_FP8_V32_656});
+  spec.head_dim_qk = format == TESSERA_KV_FP8_V4_584 ? 512 : 576;
+  spec.q_amplitude = draw.of({0.1F, 1.0F, 6.0F});
+  const bool gathered = draw.one_in(2);
+  if (gathered) {  // lists of packed or unequal queries are refused
+    spec.q_lengths.assign(spec.q_lengths.size(), std::max<int64_t>(spec.q_lengths[0], 1));
+    spec.packed_q = false;
+    spec.slot_padding = 0;
+  }
+  for (size_t i = 0; i < spec.segments.size(); ++i) {
+    SegmentSpec& s = spec.segments[i];
+    if (i > 0 && draw.one_in(3)) continue;  // dense
+    s.format = format;
+    s.head_major = false;
+    s.row_padding = draw.of<int64_t>({0, 0, 1, 3});
+    if (format == TESSERA_KV_FP8_V4_584) s.layout = KvLayout::kPaged;
+    if (gathered && draw.one_in(2)) {
+      if (s.layout == KvLayout::kPacked) s.layout = KvLayout::kBatched;
+      s.topk = draw.of<int32_t>({3, 64, 130, 700});
+      s.absent_of = draw.of({0, 4});
+      s.list_duplicates = draw.one_in(2);
+      s.list_lengths = draw.one_in(4);
+      // The oracle wants a page for every listed key in reach, even if the token that lists it does not see it.
+      s.unlisted_pages = s.poison_masked && s.causal == 0 && s.window_left < 0 && s.window_right < 0;
+    }
+  }
+  limit_work(&spec);
+  return spec;
+}
+
 }  // namespace tessera::test

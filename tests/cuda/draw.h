@@ -25,4 +25,7 @@ FmhaSpec draw_wide(uint64_t seed, tessera_dtype dtype);
 // What the kernel for one K/V head of dim 512 whose V is K takes: several segments of any kind but gathered keys.
 FmhaSpec draw_mqa(uint64_t seed, tessera_dtype dtype);
 
+// The same with FP8 rows of either format in most segments, some of them gathered.
+FmhaSpec draw_mqa_fp8(uint64_t seed);
+
 }  // namespace tessera::test

@@ -74,6 +74,34 @@ TEST_F(CudaSelection, OneHeadWhoseValuesAreItsKeys) {
   EXPECT_EQ(chosen(p), "sm90_fmha_mqa_512") << "keys of many chunks";
 }
 
+// No other CUDA kernel takes FP8 rows: it is this one whatever the size, or a refusal.
+TEST_F(CudaSelection, Fp8Rows) {
+  for (const int64_t tokens : {1, 256}) {
+    tessera_fmha_params p = problem(tokens, 4096);
+    p.dtype = p.o_dtype = TESSERA_BF16;
+    p.head_dim_qk = p.head_dim_v = 512;
+    p.num_heads_q = 8;
+    p.num_heads_kv = 1;
+    p.q = p.o = view::bshd(p.q.data, tokens, 8, 512);
+    tessera_kv_segment& s = p.segments[0];
+    s.format = TESSERA_KV_FP8_V4_584;
+    s.page_table = reinterpret_cast<const int32_t*>(uintptr_t{1} << 20);
+    s.page_table_stride = s.num_pages = 64;
+    s.page_size = 64;
+    s.k = s.v = {p.q.data, 65 * 576, 576, 0, 1};
+    EXPECT_EQ(chosen(p), "sm90_fmha_mqa_512");
+    tessera_fmha_params latent = p;
+    latent.head_dim_qk = 576;
+    latent.q = view::bshd(p.q.data, tokens, 8, 576);
+    latent.segments[0].format = TESSERA_KV_FP8_V32_656;
+    latent.segments[0].page_table = nullptr;
+    latent.segments[0].k = latent.segments[0].v = {p.q.data, 4096 * 656, 656, 0, 1};
+    EXPECT_EQ(chosen(latent), "sm90_fmha_mqa_512");
+    p.softcap = 20.0F;
+    EXPECT_NE(chosen(p).find("softcap"), std::string::npos) << chosen(p);
+  }
+}
+
 TEST_F(CudaSelection, DecodeTakesModifiedScoresAndTwoHeadDims) {
   tessera_fmha_params p = problem(4, 4096);
   p.softcap = 20.0F;

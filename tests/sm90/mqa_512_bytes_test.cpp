@@ -161,61 +161,9 @@ TEST_P(Mqa512Bytes, LayoutsWithPaddingAndHeadsFirst) {
   check(spec);
 }
 
-// The states of the segments, each from a launch of its own, chained outside.
 TEST_P(Mqa512Bytes, OneLaunchEqualsTwoPassesThatAreMerged) {
-  FmhaSpec spec = window_and_compressed(64, 3, {1500}, 4);
-  const FmhaProblem problem(spec);
-  const FmhaOutputs whole = by_kernel(problem, {});
-  std::vector<FmhaOutputs> states;
-  FmhaSpec single = spec;
-  single.sinks.clear();
-  single.unnormalized = true;
-  single.o_dtype = TESSERA_F32;
-  const FmhaProblem layout(single);
-  for (const size_t segment : {0U, 1U}) {
-    DeviceProblem device(layout);
-    device.params.segments[0] = device.params.segments[segment];
-    device.params.num_segments = 1;
-    states.emplace_back();
-    ASSERT_EQ(run_on(device, kMqa, &states.back()), "");
-  }
-  FmhaOutputs merged = problem.make_outputs();
-  const tessera_fmha_params to = problem.params(&merged);
-  tessera_merge_params merge{};
-  merge.struct_size = sizeof merge;
-  merge.dtype = spec.dtype;
-  merge.o_dtype = spec.o_dtype;
-  merge.head_dim_qk = spec.head_dim_qk;
-  merge.head_dim_v = spec.head_dim_v;
-  merge.num_heads_q = spec.heads_q;
-  merge.num_rows = 3;
-  merge.num_states = 2;
-  std::vector<uint8_t> o = states[0].o;
-  std::vector<float> row_max = states[0].row_max;
-  std::vector<float> row_sum = states[0].row_sum;
-  o.insert(o.end(), states[1].o.begin(), states[1].o.end());
-  row_max.insert(row_max.end(), states[1].row_max.begin(), states[1].row_max.end());
-  row_sum.insert(row_sum.end(), states[1].row_sum.begin(), states[1].row_sum.end());
-  FmhaOutputs first = states[0];
-  const tessera_fmha_params from = layout.params(&first);
-  merge.o_states = from.o;
-  merge.o_states.data = o.data() + (static_cast<const uint8_t*>(from.o.data) - first.o.data());
-  merge.o_states.stride_batch = static_cast<int64_t>(states[0].o.size() / 4);
-  const auto several = [](const tessera_row_scalars& scalars, const std::vector<float>& single_state,
-                          std::vector<float>& both) {
-    tessera_row_scalars all = scalars;
-    all.data = both.data() + (scalars.data - single_state.data());
-    all.stride_batch = static_cast<int64_t>(single_state.size());
-    return all;
-  };
-  merge.row_max_log2_states = several(from.row_max_log2, first.row_max, row_max);
-  merge.row_sum_states = several(from.row_sum, first.row_sum, row_sum);
-  merge.sinks = to.sinks;
-  merge.o = to.o;
-  merge.lse_natural_no_sink = to.lse_natural_no_sink;
-  const Status status = oracle_merge(Arithmetic::kHopperK16F25, merge);
-  ASSERT_TRUE(status.ok()) << status.text();
-  EXPECT_EQ(first_difference(problem, merged, whole), "");
+  const FmhaProblem problem(window_and_compressed(64, 3, {1500}, 4));
+  EXPECT_EQ(first_difference(problem, merged_passes(problem), by_kernel(problem, {})), "");
 }
 
 // 64 heads alone have the bits that they have among 128.

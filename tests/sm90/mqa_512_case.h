@@ -26,6 +26,60 @@ inline std::string kind_name(const testing::TestParamInfo<Kind>& info) {
   return fmt::format("{}_{}", info.param.dtype == TESSERA_BF16 ? "bf16" : "f16", info.param.head_dim);
 }
 
+// The states of the segments of one sequence, each from a launch of its own, chained by the oracle.
+inline FmhaOutputs merged_passes(const FmhaProblem& problem) {
+  FmhaSpec single = problem.spec();
+  single.sinks.clear();
+  single.unnormalized = true;
+  single.o_dtype = TESSERA_F32;
+  const FmhaProblem layout(single);
+  const FmhaOutputs one = layout.make_outputs();
+  std::vector<uint8_t> o;
+  std::vector<float> row_max;
+  std::vector<float> row_sum;
+  for (size_t segment = 0; segment < single.segments.size(); ++segment) {
+    DeviceProblem device(layout);
+    device.params.segments[0] = device.params.segments[segment];
+    device.params.num_segments = 1;
+    FmhaOutputs state = one;
+    EXPECT_EQ(run_on(device, kMqa, &state), "");
+    o.insert(o.end(), state.o.begin(), state.o.end());
+    row_max.insert(row_max.end(), state.row_max.begin(), state.row_max.end());
+    row_sum.insert(row_sum.end(), state.row_sum.begin(), state.row_sum.end());
+  }
+  FmhaOutputs merged = problem.make_outputs();
+  const tessera_fmha_params to = problem.params(&merged);
+  FmhaOutputs place = one;
+  const tessera_fmha_params from = layout.params(&place);
+  tessera_merge_params merge{};
+  merge.struct_size = sizeof merge;
+  merge.dtype = to.dtype;
+  merge.o_dtype = to.o_dtype;
+  merge.head_dim_qk = to.head_dim_qk;
+  merge.head_dim_v = to.head_dim_v;
+  merge.num_heads_q = to.num_heads_q;
+  merge.num_rows = to.seqlen_q;
+  merge.num_states = static_cast<int64_t>(single.segments.size());
+  merge.o_states = from.o;
+  merge.o_states.data = o.data() + (static_cast<const uint8_t*>(from.o.data) - place.o.data());
+  merge.o_states.stride_batch = static_cast<int64_t>(one.o.size() / sizeof(float));
+  const auto several = [](const tessera_row_scalars& scalars, const std::vector<float>& state,
+                          std::vector<float>& all) {
+    tessera_row_scalars states = scalars;
+    states.data = all.data() + (scalars.data - state.data());
+    states.stride_batch = static_cast<int64_t>(state.size());
+    return states;
+  };
+  merge.row_max_log2_states = several(from.row_max_log2, place.row_max, row_max);
+  merge.row_sum_states = several(from.row_sum, place.row_sum, row_sum);
+  merge.sinks = to.sinks;
+  merge.o = to.o;
+  merge.lse_natural_no_sink = to.lse_natural_no_sink;
+  const Status status = oracle_merge(Arithmetic::kHopperK16F25, merge);
+  EXPECT_TRUE(status.ok()) << status.text();
+  return merged;
+}
+
 class Mqa512Case : public CudaTest, public testing::WithParamInterface<Kind> {
  protected:
   // `tokens` query tokens of each sequence, one segment of these lengths, causal.

@@ -1,8 +1,9 @@
-// R11 on the device: e4m3 codes of a K/V row and their scale become the bf16 operands of R1 and R6, 16 bytes at a time.
+// R11 on the device: e4m3 codes of a K/V row and their scale become the bf16 operands of R1 and R6.
 //
-// Both ways round as the rule does (product to fp32, then to bf16) and give its bits for every code and scale
-// (tests/sm90/fp8_rows_test.cpp), with the one exception that is named. The rows' layout is that of
-// contract/fp8_rows.h.
+// The conversions of the instruction set give every bit of the rule, at a quarter of the rate of other instructions.
+// The short ways need fewer of them, or none, and have the same bits where the codes are no NaN and the scale is in
+// their range; whoever calls them looks first. tests/sm90/fp8_rows_test.cpp has every code with scales of every kind
+// for all of them. The rows' layout is that of contract/fp8_rows.h.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -26,14 +27,47 @@ __device__ __forceinline__ uint2 fp8x4_to_bf16x4(uint32_t codes, float scale) {
   return result;
 }
 
-// Sixteen codes as sixteen bf16.
-__device__ __forceinline__ void fp8x16_to_bf16x16(uint4 codes, float scale, uint4 (&values)[2]) {
-  const uint2 a = fp8x4_to_bf16x4(codes.x, scale);
-  const uint2 b = fp8x4_to_bf16x4(codes.y, scale);
-  const uint2 c = fp8x4_to_bf16x4(codes.z, scale);
-  const uint2 d = fp8x4_to_bf16x4(codes.w, scale);
-  values[0] = make_uint4(a.x, a.y, b.x, b.y);
-  values[1] = make_uint4(c.x, c.y, d.x, d.y);
+// Bit 7 of a byte is set where a code is NaN; other bits mean nothing.
+__device__ __forceinline__ uint32_t fp8_nan_marks(uint32_t codes) {
+  return (codes & 0x7f7f7f7fU) + 0x01010101U;
+}
+
+// Four codes times 2^(byte - 127), the factor of a UE8M0 byte up to kFp8LargestByte. A code's fields, read as bf16, are
+// its value times 2^-120, and the factor makes up for it. Both products are exact in fp32, so one rounding to bf16 is
+// what two are.
+inline constexpr uint32_t kFp8LargestByte = 134;  // 2^127 in the factor
+__device__ __forceinline__ uint32_t fp8_factor(uint32_t byte) {
+  return (byte + 120) * 0x00800080U;
+}
+__device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+__device__ __forceinline__ uint2 fp8x4_to_bf16x4_by_factor(uint32_t codes, uint32_t factor) {
+  const uint32_t low = codes << 4 & 0xf0f0f0f0U;
+  const uint32_t high = (codes >> 4 & 0x07070707U) | (codes & 0x80808080U);
+  return make_uint2(multiply_bf16x2(__byte_perm(low, high, 0x5140), factor),
+                    multiply_bf16x2(__byte_perm(low, high, 0x7362), factor));
+}
+
+// Four codes times a scale whose size is below kFp8LargestScale, given 2^8 times as large: a code's fields, read as
+// fp16, are its value times 2^-8.
+inline constexpr float kFp8LargestScale = 0x1p119F;
+__device__ __forceinline__ uint2 fp8x4_to_bf16x4_by_scale(uint32_t codes, float scale_256) {
+  const uint32_t low = codes << 7 & 0x80808080U;
+  const uint32_t high = (codes >> 1 & 0x3f3f3f3fU) | (codes & 0x80808080U);
+  const uint32_t halves[2] = {__byte_perm(low, high, 0x5140), __byte_perm(low, high, 0x7362)};
+  uint32_t values[2];
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    const float first = __half2float(__ushort_as_half(static_cast<uint16_t>(halves[pair])));
+    const float second = __half2float(__ushort_as_half(static_cast<uint16_t>(halves[pair] >> 16)));
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+        : "=r"(values[pair])
+        : "f"(__fmul_rn(second, scale_256)), "f"(__fmul_rn(first, scale_256)));
+  }
+  return make_uint2(values[0], values[1]);
 }
 
 }  // namespace tessera::sm90

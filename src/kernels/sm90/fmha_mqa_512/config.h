@@ -17,11 +17,13 @@
 
 namespace tessera::sm90 {
 
-template <int kHeadDimValue, bool kBf16Value>
+template <int kHeadDimValue, bool kBf16Value, bool kFp8Value = false>
 struct Mqa512 {
   static_assert(kHeadDimValue == 512 || kHeadDimValue == 576);
   static constexpr int kHeadDim = kHeadDimValue;  // of Q and K
   static constexpr bool kBf16 = kBf16Value;       // else fp16
+  static constexpr bool kFp8 = kFp8Value;         // segments may have FP8 rows (R11)
+  static_assert(kBf16 || !kFp8);
 };
 
 // What a query tile is and sees, in words of shared memory, and which of the keys a block takes.
@@ -124,7 +126,11 @@ struct MqaLayout : MqaTiling {
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
   static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
   static constexpr int kOutputsAt = kPairs + 2 * 16;  // where a thread's rows of O are, 16 bytes per thread
-  static constexpr int kBarriers = kOutputsAt + kConsumers * 128 * 16;
+  // Scales of FP8 rows on their way, where they are not in the rows: 8 bytes for each of a producer thread's rows, per
+  // buffer.
+  static constexpr int kScales = kOutputsAt + kConsumers * 128 * 16;
+  static constexpr int kScaleStep = 128 * 8;
+  static constexpr int kBarriers = kScales + (kHeadDim == 512 ? kBuffers * kGranule / 16 * kScaleStep : 0);
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;                         // per buffer and group
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
@@ -144,6 +150,8 @@ struct MqaSegment {
   int64_t page_table_stride;
   int32_t num_pages;
   Divisor page_size;
+  bool fp8;           // rows in the FP8 format of the head dim (R11); strides still count 16-bit elements
+  Divisor page_rows;  // of FP8 rows with footers: by how many the numbers of gathered rows grow from page to page
   int32_t seqlen_k;
   const int32_t* seqlens_k;     // [batch], or null: all seqlen_k or as cu_seqlens_k says
   const int32_t* cu_seqlens_k;  // [batch + 1] first tokens of packed keys, or null

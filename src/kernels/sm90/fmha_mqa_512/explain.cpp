@@ -14,6 +14,8 @@ template <class L>
 std::string explain(const tessera_fmha_params& p) {
   const bool gathered =
       std::any_of(p.segments, p.segments + p.num_segments, [](const auto& s) { return s.indices != nullptr; });
+  const bool fp8 =
+      std::any_of(p.segments, p.segments + p.num_segments, [](const auto& s) { return s.format != TESSERA_KV_DENSE; });
   const int rows = L::kRows;
   const int64_t unit_rows = (gathered ? 1 : p.seqlen_q) * p.num_heads_q;
   const int64_t units = p.batch * (gathered ? p.seqlen_q : 1);
@@ -29,13 +31,14 @@ std::string explain(const tessera_fmha_params& p) {
       "roles: producer warpgroup ({} registers), {} consumer warpgroups ({} registers)\n"
       "shared memory: {} bytes: granules {} x {} at {}; Q {} at {}; P {} x {} at {}{}; sums and maxima at {}; tiles at "
       "{}; barriers at {}\n"
-      "{}",
+      "{}{}",
       p.head_dim_qk, p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, gathered ? "a query token" : "all query tokens",
       L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kProducerRegisters,
       L::kConsumers, L::kConsumerRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ,
       L::kBuffers, L::kWeightBytes, L::kWeights,
       L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "", L::kSums, L::kTiles,
-      L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "");
+      L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "",
+      fp8 ? "fp8 rows: become bf16 in shared memory, by the threads that fetched them\n" : "");
 }
 
 }  // namespace

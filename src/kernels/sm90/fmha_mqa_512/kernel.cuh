@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
   launch_dependents();
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
-    MqaProducer<Layout>(args, shared).run();
+    MqaProducer<Layout, Tag::kFp8>(args, shared).run();
   } else {
     take_registers<Layout::kConsumerRegisters>();
     if (warpgroup == 1) {

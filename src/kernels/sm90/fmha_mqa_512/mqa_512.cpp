@@ -110,6 +110,15 @@ Status check(const MqaProblem& p, int parts) {
                     fmt::format("sm90_mqa_512: got K of {} heads of dim {}; allowed one of Q's {}; pass such rows",
                                 s.k.heads, s.k.dims, p.q.dims));
     }
+    if (s.fp8 && p.dtype != TESSERA_BF16) {
+      return refuse(Code::kUnsupported,
+                    "sm90_mqa_512: got FP8 rows with f16; allowed bf16, which they become; convert Q");
+    }
+    if (s.fp8 && p.q.dims == 512 && s.k.batch * s.k.tokens != 0 && s.page_table == nullptr) {
+      return refuse(Code::kInvalidArgument,
+                    "sm90_mqa_512: got FP8 rows of dim 512 without a page table; allowed pages, whose footers have the "
+                    "scales; pass a table");
+    }
     if (s.seqlen_k > kLongest / std::max(s.compress_ratio, 1) || s.k.batch > kLongest || s.k.tokens > kLongest) {
       return refuse(Code::kUnsupported,
                     fmt::format("sm90_mqa_512: got {} keys that stand for {} each; allowed {} in all; split them",
@@ -138,8 +147,12 @@ Status check(const MqaProblem& p, int parts) {
 MqaSegment segment_of(const MqaSegmentProblem& p) {
   MqaSegment s{};
   s.k = static_cast<const uint16_t*>(p.k.data);
-  s.stride_batch = p.k.stride_batch;
-  s.stride_token = p.k.stride_token;
+  // Strides of FP8 rows, in bytes, are multiples of 16.
+  s.fp8 = p.fp8;
+  s.stride_batch = p.fp8 ? p.k.stride_batch / 2 : p.k.stride_batch;
+  s.stride_token = p.fp8 ? p.k.stride_token / 2 : p.k.stride_token;
+  const int64_t rows = p.k.batch > 1 ? p.k.stride_batch / std::max<int64_t>(p.k.stride_token, 1) : p.k.tokens;
+  s.page_rows = Divisor::of(static_cast<uint32_t>(std::max<int64_t>(rows, 1)));
   s.page_table = p.page_table;
   s.page_table_stride = p.page_table_stride;
   s.num_pages = static_cast<int32_t>(p.page_table != nullptr ? p.k.batch : 0);
@@ -294,9 +307,13 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
     a.tile_chunks = static_cast<int32_t>(mqa_512_tile_chunks(problem));
   }
   const bool bf16 = problem.dtype == TESSERA_BF16;
-  const auto launch = problem.q.dims == 512
-                          ? (bf16 ? launch_mqa_512<Mqa512<512, true>> : launch_mqa_512<Mqa512<512, false>>)
-                          : (bf16 ? launch_mqa_512<Mqa512<576, true>> : launch_mqa_512<Mqa512<576, false>>);
+  const bool fp8 = std::any_of(problem.segments, problem.segments + problem.count, [](const auto& s) { return s.fp8; });
+  const auto launch = problem.q.dims == 512 ? (fp8    ? launch_mqa_512<Mqa512<512, true, true>>
+                                               : bf16 ? launch_mqa_512<Mqa512<512, true>>
+                                                      : launch_mqa_512<Mqa512<512, false>>)
+                                            : (fp8    ? launch_mqa_512<Mqa512<576, true, true>>
+                                               : bf16 ? launch_mqa_512<Mqa512<576, true>>
+                                                      : launch_mqa_512<Mqa512<576, false>>);
   const cudaError_t error = launch(a, static_cast<int>(blocks), stream);
   if (error != cudaSuccess) {
     return Status(Code::kDevice, fmt::format("sm90_mqa_512: got {} ({}); allowed a launch on an sm_90 device; choose "

@@ -16,6 +16,7 @@ namespace tessera::sm90 {
 // V is the first 512 elements of its rows.
 struct MqaSegmentProblem {
   TensorView k;
+  bool fp8 = false;  // rows of TESSERA_KV_FP8_V4_584 (head dim 512) or _V32_656 (576); strides of k then count bytes
   int64_t seqlen_k = 0;
   const int32_t* seqlens_k = nullptr;
   const int32_t* cu_seqlens_k = nullptr;  // packed keys

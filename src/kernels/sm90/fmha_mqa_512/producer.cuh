@@ -1,15 +1,16 @@
 // The warpgroup that feeds a block: Q of every tile, and granules of keys from wherever their rows lie, in pieces of
-// 16 bytes.
+// 16 bytes. FP8 rows (R11) come as codes and become bf16 where they have landed.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/sm90/fmha_mqa_512/fp8_panels.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 
 namespace tessera::sm90 {
 
 // 16 bytes of global memory to shared memory, asynchronously; zeros, and no read at all, unless `present`.
-__device__ __forceinline__ void copy_row_piece(uint32_t destination, const uint16_t* source, bool present) {
+__device__ __forceinline__ void copy_row_piece(uint32_t destination, const void* source, bool present) {
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
                "r"(present ? 16 : 0)
                : "memory");
@@ -20,16 +21,33 @@ __device__ __forceinline__ void copy_own_piece(uint32_t destination, const uint1
                "r"(present ? 16 : 0), "l"(read_once_policy())
                : "memory");
 }
+// Whether the phase with this parity has completed.
+__device__ __forceinline__ bool barrier_is_done(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n"
+      "}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 // One arrival of the thread, once all its copies so far have landed.
 __device__ __forceinline__ void arrive_behind_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-template <class Layout>
+// `kFp8`: some segments may have FP8 rows.
+template <class Layout, bool kFp8>
 class MqaProducer {
   using Words = MqaTileWords;
+  using Fp8 = MqaFp8Format<Layout::kPanels * kPanelColumns>;
   static constexpr int kOwnRows = 4;  // of 64, per thread: eight threads have a row
   static constexpr int kRowStep = Layout::kGranule / kOwnRows;
+  static constexpr uint32_t kNone = 8;
   static constexpr uint32_t kBarrier = 1;  // named barrier of the warpgroup
 
  public:
@@ -54,21 +72,28 @@ class MqaProducer {
       MqaPlace place = walk.first();
       int32_t entries[kOwnRows];
       ask(tile, place, entries);
-      int before = -1;  // the granule before, and its segment
-      int segment = -1;
+      int level = 0;  // of the pair that begins with `place`
+      uint32_t buffer = 0;
+      uint32_t codes = kNone;  // what is not bf16 yet of the granule before: 4 * its buffer + its first group of those
 #pragma unroll 1
       while (place.valid()) {
-        const int level = segment < 0 || !walk.is_fresh(place) ? 0 : 1 + level_between(segment, before, place);
-        const MqaPlace second = fetch_granule(tile, walk, place, entries, 0, turns & 1U, level);
-        turns ^= 1U;
-        segment = place.segment;
-        before = place.granule;
-        place = second;
-        if (second.valid() && !walk.is_fresh(second)) {
-          place = fetch_granule(tile, walk, second, entries, 1, turns >> 1, 0);
-          turns ^= 2U;
-          before = second.granule;
+        const bool fp8 = kFp8 && args_.segments[place.segment].fp8;
+        while (kFp8 && codes != kNone && !is_empty(buffer, turns >> buffer & 1U)) {
+          codes = convert_group(codes, false);
         }
+        const MqaPlace next = fetch_granule(tile, walk, place, entries, buffer, turns >> buffer & 1U, level);
+        turns ^= 1U << buffer;
+        while (kFp8 && codes != kNone) {
+          codes = convert_group(codes, fp8);
+        }
+        codes = fp8 ? Layout::kGroups * buffer : kNone;
+        const bool fresh = next.valid() && walk.is_fresh(next);
+        level = fresh ? 1 + level_between(place, next) : 0;
+        buffer = fresh ? 0 : buffer ^ 1U;
+        place = next;
+      }
+      while (kFp8 && codes != kNone) {
+        codes = convert_group(codes, false);
       }
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -94,9 +119,11 @@ class MqaProducer {
   }
 
   // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
-  __device__ __forceinline__ static int level_between(int segment, int last, const MqaPlace& next) {
+  __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
     constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
-    return segment != next.segment ? 2 : last / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1 : 0;
+    return last.segment != next.segment                                               ? 2
+           : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
+                                                                                      : 0;
   }
   // For the consumers: flags of the pair that begins with a granule, where the chunk before it goes, and what follows
   // it.
@@ -198,16 +225,28 @@ class MqaProducer {
         offset = entries[i] * s.stride_token;
       } else if (paged) {
         is = is && static_cast<uint32_t>(entries[i]) < static_cast<uint32_t>(s.num_pages);
-        const int slot = key - divide(key, s.page_size) * static_cast<int>(s.page_size.value);
-        offset = entries[i] * s.stride_batch + slot * s.stride_token;
+        offset = entries[i] * s.stride_batch + behind(key, s.page_size) * s.stride_token;
       } else {
         offset = entries[i] * s.stride_batch + (first_token + key) * s.stride_token;
       }
       present |= is ? 1U << i : 0U;
-      rows_at[i] = s.k + (is ? offset : 0) + thread() % 8 * 8;
+      rows_at[i] = s.k + (is ? offset : 0);
+      rows_at[i] += thread() % 8 * (kFp8 && s.fp8 ? 4 : 8);
+    }
+    if (kFp8 && Fp8::kFooter && s.fp8) {
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) {
+        const MqaSegment& again = args_.segments[opaque(place.segment)];
+        const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
+        const int slot = again.sorted != nullptr ? behind(entries[i], again.page_rows) : behind(key, again.page_size);
+        copy_small_piece<8>(
+            scales_at(buffer, i),
+            reinterpret_cast<const uint8_t*>(rows_at[i]) + footer_behind(again, slot) - thread() % 8 * 8,
+            is_present(present, i));
+      }
     }
     ask(tile, next, entries);
-    const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
+    const uint32_t full = full_of(buffer);
     if (paged && thread() % 8 == 0) {
       wait_empty(buffer, 0, parity);
 #pragma unroll
@@ -224,24 +263,119 @@ class MqaProducer {
       barrier_arrive(shared_ + Layout::kPairFull + 8 * parity);
     }
     barrier_arrive(full);  // releases what is absent
-    const uint32_t to = shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
-#pragma unroll
-    for (int panel = 0; panel < Layout::kPanels; ++panel) {
-      const int group = Layout::group_of(panel);
-      if (Layout::begins_group(panel) && group % Layout::kGroupsOfHalf == 0) {
-        wait_empty(buffer, group / Layout::kGroupsOfHalf, parity);
-      }
-      copy_panel(to, panel, [&](uint32_t at, int i, int dim) {
-        // Opaque, so that sizes take no registers.
-        copy_row_piece(at, rows_at[i] + dim, (opaque(static_cast<int>(present)) >> i & 1) != 0);
-      });
-      if (Layout::ends_group(panel)) {
-        arrive_behind_copies(full + 8 * group);
-      }
+    const uint32_t to = pieces_at(buffer);
+    if (kFp8 && s.fp8) {
+      fetch_fp8_rows(to, full, buffer, parity, rows_at, present);
+    } else {
+      fetch_rows(to, full, buffer, parity, rows_at, present);
     }
     return next;
   }
 
+  // All panels of the thread's rows, those that are not present as zeros; `to` is its first piece.
+  __device__ __forceinline__ void fetch_rows(uint32_t to, uint32_t full, uint32_t buffer, uint32_t parity,
+                                             const uint16_t* const (&rows_at)[kOwnRows], uint32_t present) const {
+#pragma unroll
+    for (int panel = 0; panel < Layout::kPanels; ++panel) {
+      wait_for_panel(panel, buffer, parity);
+      copy_panel(to, panel,
+                 [&](uint32_t at, int i, int dim) { copy_row_piece(at, rows_at[i] + dim, is_present(present, i)); });
+      if (Layout::ends_group(panel)) {
+        arrive_behind_copies(full + 8 * Layout::group_of(panel));
+      }
+    }
+  }
+
+  // What remains of a number behind the last multiple.
+  __device__ __forceinline__ static int behind(int number, const Divisor& divisor) {
+    return number - divide(number, divisor) * static_cast<int>(divisor.value);
+  }
+  // Bytes from a row to its footer, behind the rows and the footers before it.
+  __device__ __forceinline__ static int64_t footer_behind(const MqaSegment& s, int slot) {
+    return (s.page_size.value - slot) * Fp8::kRow.row_bytes + slot * Fp8::kRow.footer_bytes;
+  }
+  __device__ __forceinline__ uint32_t scales_at(uint32_t buffer, int i) const {
+    return shared_ + Layout::kScales + (buffer * kOwnRows + i) * Layout::kScaleStep + 8 * thread();
+  }
+
+  // The same of FP8 rows: all copies are on their way before the first codes become bf16.
+  __device__ __forceinline__ void fetch_fp8_rows(uint32_t to, uint32_t full, uint32_t buffer, uint32_t parity,
+                                                 const uint16_t* const (&rows_at)[kOwnRows], uint32_t present) const {
+#pragma unroll
+    for (int panel = 0; panel < Layout::kPanels; ++panel) {
+      wait_for_panel(panel, buffer, parity);
+      copy_panel(to, panel, [&](uint32_t at, int i, int dim) {
+        const bool is = is_present(present, i);
+        const auto* codes = reinterpret_cast<const uint8_t*>(rows_at[i]);
+        const int own = thread() % 8 * 8;  // already in there
+        if (panel >= Fp8::kCodedPanels) {
+          copy_row_piece(at, codes + own + Fp8::kPlainAt + (panel - Fp8::kCodedPanels) * kPanelRowBytes, is);
+          return;
+        }
+        copy_small_piece<8>(at, codes + dim, is);
+        if (!Fp8::kFooter && Layout::begins_group(panel)) {
+          copy_small_piece<4>(at + 8, codes + Fp8::scale_at(panel) - own, is);
+        }
+      });
+      if (Layout::ends_group(panel)) {
+        commit_copies();
+      }
+    }
+  }
+  // The first group of `codes` becomes bf16; returns what is left. `behind`: another granule's codes have been asked
+  // for since. Loops rather than unrolled: the instruction cache has two consumers to hold too.
+  __device__ __forceinline__ uint32_t convert_group(uint32_t codes, bool behind) const {
+    const uint32_t buffer = codes / Layout::kGroups;
+    const int group = static_cast<int>(codes % Layout::kGroups);
+    wait_copies(Layout::kGroups - 1 - group + (behind ? Layout::kGroups : 0));
+    const int first = group * Layout::kGroupPanels;
+#pragma unroll 1
+    for (int i = 0; i < Layout::kGroupPanels; ++i) {
+      // A tile's scale lies where the codes of its first panel become bf16 last.
+      const int panel = first + (Fp8::kFooter ? i : Layout::kGroupPanels - 1 - i);
+      if (panel < Fp8::kCodedPanels) {
+        const uint32_t pieces = pieces_at(buffer) + panel * panel_bytes(Layout::kGranule);
+        const uint32_t scales = Fp8::kFooter ? scales_at(buffer, 0) + panel / 4 * 4
+                                             : pieces_at(buffer) + first * panel_bytes(Layout::kGranule) + 8;
+        constexpr int kTogether = Fp8::kFooter ? kOwnRows : kOwnRows / 2;  // rows whose codes are in registers
+        constexpr int kStep = kRowStep * kPanelRowBytes;
+        constexpr int kScaleStep = Fp8::kFooter ? Layout::kScaleStep : kStep;
+#pragma unroll
+        for (int row = 0; row < kOwnRows; row += kTogether) {
+          convert_pieces<Layout::kPanels * kPanelColumns, kTogether>(pieces + row * kStep, kStep, panel,
+                                                                     scales + row * kScaleStep, kScaleStep);
+        }
+      }
+    }
+    barrier_arrive(full_of(buffer) + 8 * group);
+    return group + 1 < Layout::kGroups ? codes + 1 : kNone;
+  }
+  __device__ __forceinline__ uint32_t pieces_at(uint32_t buffer) const {
+    return shared_ + Layout::kKeys + buffer * Layout::kBufferBytes + piece_at();
+  }
+  __device__ __forceinline__ uint32_t full_of(uint32_t buffer) const {
+    return shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
+  }
+
+  // Opaque, so that it takes no register of its own.
+  __device__ __forceinline__ static bool is_present(uint32_t present, int i) {
+    return (opaque(static_cast<int>(present)) >> i & 1) != 0;
+  }
+  __device__ __forceinline__ void wait_for_panel(int panel, uint32_t buffer, uint32_t parity) const {
+    const int group = Layout::group_of(panel);
+    if (Layout::begins_group(panel) && group % Layout::kGroupsOfHalf == 0) {
+      wait_empty(buffer, group / Layout::kGroupsOfHalf, parity);
+    }
+  }
+  // Whether both halves have been left.
+  __device__ __forceinline__ bool is_empty(uint32_t buffer, uint32_t parity) const {
+    bool both = true;
+#pragma unroll
+    for (int half = 0; half < Layout::kHalves; ++half) {
+      both = barrier_is_done(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U) && both;
+    }
+    return both;
+  }
   // The consumer of a half has left it.
   __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t parity) const {
     barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U);
