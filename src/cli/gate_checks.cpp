@@ -24,7 +24,7 @@ Status refuse_any(const CLI::App& command, std::initializer_list<const char*> op
 }  // namespace
 
 Status check_gate_options(const CLI::App& command, Pair pair) {
-  for (const char* option : {"--model", "--record", "--a", "--b", "--grid"}) {
+  for (const char* option : {"--model", "--record", "--with", "--prompts", "--text-file", "--a", "--b", "--grid"}) {
     if (given(command, option) && command.get_option(option)->as<std::string>().empty()) {
       return Status(Code::kInvalidArgument,
                     fmt::format("{}: got an empty text; allowed what --help says; leave the option out (a variable of "
@@ -39,11 +39,24 @@ Status check_gate_options(const CLI::App& command, Pair pair) {
     if (pair != Pair::kAny) {
       TESSERA_RETURN_IF_ERROR(refuse_any(command, {"--a", "--b"}, kWhere));
     }
+    // The prompts of a check are the record's: --prompts there would look as if others had been compared.
+    if (given(command, "--prompts") && !command.get_option("--write")->as<bool>()) {
+      return Status(Code::kInvalidArgument,
+                    "--prompts: got it without --write; allowed with --write: a check evaluates the prompts of the "
+                    "record; leave it out");
+    }
   } else {
-    TESSERA_RETURN_IF_ERROR(refuse_any(command,
-                                       {"--record", "--write", "--with", "--prompts", "--prefill", "--decode",
-                                        "--tokens", "--gate-seed", "--text-file", "--negative-control"},
-                                       "without a model; allowed with -m MODEL"));
+    // Threads of kernels stand in the configuration: -t would be read as theirs and change nothing.
+    if (given(command, "--threads")) {
+      return Status(Code::kInvalidArgument,
+                    "--threads: got it without a model; allowed with -m MODEL; it would have no effect, give threads=N "
+                    "to --a or --b");
+    }
+    TESSERA_RETURN_IF_ERROR(
+        refuse_any(command,
+                   {"--record", "--write", "--with", "--prompts", "--prefill", "--decode", "--tokens", "--gate-seed",
+                    "--text-file", "--negative-control", "--backend", "--context", "--kv-type"},
+                   "without a model; allowed with -m MODEL"));
   }
   if (pair == Pair::kOfKernels && !with_model && !given(command, "--a") && !given(command, "--b")) {
     return Status(Code::kInvalidArgument,

@@ -30,4 +30,8 @@ int emit(const GateOutput& output, bool json);
 // The sentence on stderr and, with json, an object with the verdict "error" on stdout. Returns 3.
 int gate_error(const std::string& gate, const Status& status, bool json);
 
+// For errors outside of a gate's own code (usage, no memory): if the command line asks a gate for JSON, the object that
+// gate_error would print. The caller has put the sentence on stderr.
+void print_gate_usage_error(int argc, const char* const* argv, const std::string& sentence);
+
 }  // namespace tessera::cli

@@ -67,6 +67,15 @@ void print_text(const KernelGateReport& r, bool tolerance) {
   }
 }
 
+// Attention alone runs without a model: a gemm= that is read and dropped would look like a comparison of products.
+Status refuse_gemm(const char* option, const Configuration& c) {
+  return c.gemm.empty() ? Status()
+                        : Status(Code::kInvalidArgument,
+                                 fmt::format("{}: got gemm={} without a model; allowed library=, kernel=, threads=, "
+                                             "device=: no matrix product runs here; leave gemm= out or give -m MODEL",
+                                             option, c.gemm));
+}
+
 }  // namespace
 
 void KernelOptions::add_to(CLI::App& command, bool two) {
@@ -100,6 +109,8 @@ Result<KernelSetting> make_setting(const KernelOptions& o) {
   Result<Configuration> b =
       parse_configuration(o.b.empty() && device.value() == TESSERA_DEVICE_CUDA ? "device=cuda" : o.b);
   TESSERA_RETURN_IF_ERROR(b.status());
+  TESSERA_RETURN_IF_ERROR(refuse_gemm("--a", a.value()));
+  TESSERA_RETURN_IF_ERROR(refuse_gemm("--b", b.value()));
   if (device.value() == TESSERA_DEVICE_CUDA) {
     Result<std::unique_ptr<MemorySpace>> space = cuda_memory();
     TESSERA_RETURN_IF_ERROR(space.status());

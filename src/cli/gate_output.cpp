@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/gate_commands.h"
@@ -45,6 +47,23 @@ int gate_error(const std::string& gate, const Status& status, bool json) {
     print_json({.gate = gate, .verdict = Verdict::kError, .summary = status.text(), .metrics = {}});
   }
   return fail(status);
+}
+
+// Reads the words themselves: after a usage error nothing says how far the parser came, --json may stand behind it.
+void print_gate_usage_error(int argc, const char* const* argv, const std::string& sentence) {
+  bool json = false;
+  std::string_view commands[2];
+  size_t named = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    json = json || word == "--json";
+    if (named < 2 && !word.starts_with('-')) {
+      commands[named++] = word;
+    }
+  }
+  if (json && commands[0] == "gate") {
+    print_json({.gate = std::string(commands[1]), .verdict = Verdict::kError, .summary = sentence, .metrics = {}});
+  }
 }
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/gate_commands.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -34,6 +35,9 @@ int run_command_line(int argc, char** argv) {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
       exit_code = app.exit(e) == 0 ? kGood : kBadInput;
+      if (exit_code != kGood) {
+        print_gate_usage_error(argc, argv, e.what());
+      }
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       print_error(
@@ -43,6 +47,7 @@ int run_command_line(int argc, char** argv) {
     }
   } catch (const std::exception& e) {  // bad_alloc and the like: a sentence, not a crash
     print_error(e.what());
+    print_gate_usage_error(argc, argv, e.what());
     return kBadInput;
   }
   return exit_code;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 constexpr int64_t kMostRows = int64_t{1} << 20;
 constexpr int64_t kMostKeys = int64_t{1} << 20;
 constexpr int64_t kMostHeads = 1024;
+constexpr int64_t kMostBytes = int64_t{1} << 33;  // of one tensor: Q, K or V
 constexpr int64_t kAnything = std::numeric_limits<int64_t>::max();
 
 constexpr std::array<std::string_view, 15> kKeys = {"name",        "dtype",   "o_f32",    "head_dim",  "heads_q",
@@ -23,12 +25,24 @@ constexpr std::array<std::string_view, 15> kKeys = {"name",        "dtype",   "o
                                                     "window_left", "softcap", "sinks",    "page_size", "seed"};
 
 std::string shown(const Json& value) {
-  constexpr size_t kMostBytes = 60;
+  constexpr size_t kMostShown = 60;
   std::string text = compact_json(value);
-  if (text.size() > kMostBytes) {
-    text = text.substr(0, kMostBytes) + "..";
+  if (text.size() > kMostShown) {
+    text = text.substr(0, kMostShown) + "..";
   }
   return text;
+}
+
+// C0, DEL and C1: a name is printed, and must not move a terminal's cursor or end a line of the report.
+bool has_control_character(const std::string& text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f ||
+        (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // One problem of a grid. The first key that is wrong is what status() tells of; later reads do nothing.
@@ -61,6 +75,11 @@ class ProblemReader {
       *value = given->get<std::string>();
     }
   }
+  // What tells the problem from the others in the report.
+  void name(std::string* value) {
+    text("name", value);
+    require(!has_control_character(*value), "name", "a text without control characters", "take them out");
+  }
   void flag(const char* key, bool* value) {
     if (const Json* given = find(key, &Json::is_boolean, "true, false")) {
       *value = given->get<bool>();
@@ -71,6 +90,9 @@ class ProblemReader {
     if (given != nullptr) {
       *value = given->get<float>();
       require(std::isfinite(*value), key, "a number within fp32", "give a smaller one");
+      // 0 switches a feature off: a number that rounds to it would be judged without what it asks for.
+      require(*value != 0 || given->get<double>() == 0, key, "0 or a number that fp32 tells from 0",
+              "give 0 or a larger one");
     }
   }
   void dtype(const char* key, tessera_dtype* value) {
@@ -90,7 +112,10 @@ class ProblemReader {
     const bool huge = given->is_number_unsigned() && given->get<uint64_t>() > static_cast<uint64_t>(kAnything);
     const int64_t number = huge ? kAnything : given->get<int64_t>();
     require(!huge && number >= low && number <= high, key, allowed, "correct it");
-    *value = static_cast<T>(number);
+    // What was refused stays at its default, so that later conditions need not expect a 0 they would divide by.
+    if (status_.ok()) {
+      *value = static_cast<T>(number);
+    }
   }
 
   // What must hold for the value of `key` beside its kind and range.
@@ -132,7 +157,7 @@ Result<KernelCase> read_problem(const std::string& path, size_t index, const Jso
   KernelCase c;
   c.name = fmt::format("problem {}", index);
   ProblemReader read(path, index, problem);
-  read.text("name", &c.name);
+  read.name(&c.name);
   read.dtype("dtype", &c.dtype);
   read.flag("o_f32", &c.o_f32);
   read.whole("head_dim", 1, 1024, &c.head_dim);
@@ -152,8 +177,20 @@ Result<KernelCase> read_problem(const std::string& path, size_t index, const Jso
   read.flag("causal", &c.causal);
   read.whole("window_left", -1, kAnything, &c.window_left);
   read.real("softcap", &c.softcap);
+  read.require(c.softcap >= 0, "softcap", "0 (none) or a positive number", "correct it");
   read.flag("sinks", &c.sinks);
   read.whole("page_size", 0, 65536, &c.page_size);
+  const int64_t element = c.dtype == TESSERA_F32 ? 4 : 2;
+  read.require(c.rows() * c.head_dim * 4 <= kMostBytes, "seqlen_q",
+               fmt::format("{} bytes of Q in fp32, batch x seqlen_q x heads_q x head_dim x 4", kMostBytes),
+               "make one of them smaller");
+  // As CaseTensors lays them out: whole pages, and two that no sequence has.
+  const int64_t slots = c.page_size == 0 ? c.batch * c.seqlen_k
+                                         : (c.batch * ((c.seqlen_k + c.page_size - 1) / c.page_size) + 2) * c.page_size;
+  read.require(
+      slots * c.heads_kv * c.head_dim * element <= kMostBytes, "seqlen_k",
+      fmt::format("{} bytes of K, batch x seqlen_k (in whole pages) x heads_kv x head_dim x {}", kMostBytes, element),
+      "make one of them smaller");
   read.whole("seed", 0, kAnything, &c.seed);
   TESSERA_RETURN_IF_ERROR(read.status());
   return c;
@@ -171,9 +208,17 @@ Result<std::vector<KernelCase>> parse_grid(const std::string& path, const std::s
                                               path, shown(j)));
   }
   std::vector<KernelCase> grid;
+  std::set<std::string> names;
   for (const Json& item : j) {
     Result<KernelCase> c = read_problem(path, grid.size(), item);
     TESSERA_RETURN_IF_ERROR(c.status());
+    // A report of which two lines have one name does not say which of them failed.
+    if (!names.insert(c.value().name).second) {
+      return Status(Code::kBadFile,
+                    fmt::format("{}: problem {}: \"name\": got {}, which an earlier problem has; allowed a name of its "
+                                "own (\"problem {}\" if none is given); give another",
+                                path, grid.size(), shown(Json(c.value().name)), grid.size()));
+    }
     grid.push_back(std::move(c).value());
   }
   return grid;

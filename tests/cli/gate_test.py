@@ -85,6 +85,30 @@ class Gates(unittest.TestCase):
         self.gate(ERROR, "identity", "-m", self.model, "--record", self.record, "--a", "threads=1")
         self.gate(ERROR, "perf", "--a", "threads=1", "--prefill", "8")
         self.gate(ERROR, "invariance", "--tokens", "64")
+        for gate in ("identity", "invariance", "tolerance", "perf"):
+            for option in (("--backend", "cpu"), ("--context", "64"), ("--kv-type", "f16"), ("-t", "2")):
+                summary = self.gate(ERROR, gate, "--a", "threads=1", *option)["summary"]
+                self.assertIn("without a model; allowed with -m MODEL", summary)
+            quiet = ("--allow-busy",) if gate == "perf" else ()
+            for side in ("--a",) if gate == "invariance" else ("--a", "--b"):
+                summary = self.gate(ERROR, gate, side, "threads=1,gemm=cpu_gemm_portable", *quiet)["summary"]
+                self.assertTrue(summary.startswith(f"{side}: got gemm=cpu_gemm_portable without a model;"), summary)
+        for gate in ("identity", "tolerance"):
+            self.assertIn("--with: got an empty text", self.model_gate(ERROR, gate, "--with", "")["summary"])
+            self.assertIn("--prompts: got it without --write", self.model_gate(ERROR, gate, "--prompts", self.record)["summary"])
+            empty = self.gate(ERROR, gate, "-m", self.model, "--record", self.path("no.json"), "--write", "--prompts", "")
+            self.assertIn("--prompts: got an empty text", empty["summary"])
+        self.assertIn("--text-file", self.gate(ERROR, "invariance", "-m", self.model, "--text-file", "")["summary"])
+
+    def test_usage_errors_are_one_object_too(self):
+        """A program that reads the verdict must not have to tell an unknown option from a crash."""
+        for gate in ("identity", "invariance", "tolerance", "perf"):
+            self.assertIn("--foo", self.gate(ERROR, gate, "--foo")["summary"])
+            self.gate(ERROR, gate, "-t")
+        self.assertIn("--blocks", self.gate(ERROR, "perf", "--blocks", "0")["summary"])
+        self.gate(ERROR, "speed")
+        self.assertEqual(self.call("perf", "--blocks", "0").stdout, "")
+        self.assertNotIn("verdict", self.call("perf", "--json", "--help").stdout)
 
     def test_text_ends_with_the_verdict(self):
         for gate in ("identity", "tolerance"):
@@ -171,6 +195,16 @@ class Gates(unittest.TestCase):
             ({"seed": 2**64 - 1}, '"seed": got 18446744073709551615;', "from 0"),
             ({"causal": 1}, '"causal": got 1;', "true, false"),
             ({"softcap": 1e300}, '"softcap": got 1e+300;', "fp32"),
+            ({"softcap": 1e-300}, '"softcap": got 1e-300;', "fp32 tells from 0"),
+            ({"softcap": -8}, '"softcap": got -8;', "positive"),
+            ({"heads_kv": 0}, '"heads_kv": got 0;', "1..1024"),
+            ({"name": "good"}, '"name": got "good", which an earlier problem has;', "of its own"),
+            ({"name": "a\nb"}, '"name": got "a\\nb";', "control characters"),
+            ({"name": "a\x1b[2Jb"}, '"name": got ', "control characters"),
+            ({"name": "a\x9bb"}, '"name": got ', "control characters"),
+            ({"batch": 1024, "seqlen_k": 4096, "heads_q": 1024, "heads_kv": 1024}, '"seqlen_k": got 4096;', "bytes of K"),
+            ({"batch": 2**20, "page_size": 65536}, '"seqlen_k": got nothing;', "in whole pages"),
+            ({"seqlen_q": 2**15, "seqlen_k": 2**15, "heads_q": 1024, "head_dim": 128}, '"seqlen_q": got 32768;', "bytes of Q"),
             ({"seqlen_q": 9, "seqlen_k": 8}, '"seqlen_k": got 8;', "at least seqlen_q, which is 9"),
             ([1], "got [1];", "an object"),
         ):
