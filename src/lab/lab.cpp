@@ -215,6 +215,25 @@ void compare_with_index(const std::vector<Known>& known, Census* census) {
   }
 }
 
+// A record that is sound in itself takes no change either if it is another experiment's or an earlier state of this
+// one: attempts that were spent would count no more.
+Status check_own_and_newest(const Experiment& e, const std::filesystem::path& folder) {
+  if (e.number != number_of(e.name)) {
+    return {Code::kBadFile, fmt::format("{}.json: got the record of experiment {}; allowed is that of {}; bring back "
+                                        "the original",
+                                        e.name, e.number, number_of(e.name))};
+  }
+  Census census;
+  for (const Known& k : known_heads(folder / kIndexFile, &census)) {
+    if (k.name == e.name && std::find(e.digests.begin(), e.digests.end(), k.head) == e.digests.end()) {
+      return {Code::kBadFile, fmt::format("{}.json: got a record without events that {} knows; allowed is one with all "
+                                          "of them; bring back the original",
+                                          e.name, kIndexFile)};
+    }
+  }
+  return {};
+}
+
 // Only what can be read back, and is an experiment, gets on disk in the place of what was there.
 Result<Experiment> write_record(const Record& record, const std::string& name, const std::filesystem::path& folder) {
   const std::string file = name + ".json";
@@ -364,6 +383,9 @@ Result<Experiment> Lab::append(const std::string& name, Json event) const {
   TESSERA_RETURN_IF_ERROR(lock.status());
   Result<Record> record = load_record(name);
   TESSERA_RETURN_IF_ERROR(record.status());
+  Result<Experiment> before = experiment_of(record.value(), name, name + ".json");
+  TESSERA_RETURN_IF_ERROR(before.status());
+  TESSERA_RETURN_IF_ERROR(check_own_and_newest(before.value(), folder_));
   event["at"] = now_text();
   append_event(&record.value(), std::move(event));
   return write_record(record.value(), name, folder_);
@@ -380,6 +402,7 @@ Result<FileLock> Lab::claim(const std::string& name) const {
   }
   Result<Experiment> e = load(name);
   TESSERA_RETURN_IF_ERROR(e.status());
+  TESSERA_RETURN_IF_ERROR(check_own_and_newest(e.value(), folder_));
   if (e.value().state() == "running") {
     const Json event = {
         {"type", "attempt-finished"},

@@ -166,8 +166,9 @@ Result<Experiment> Lab::run_gates(const Experiment& e, int number, const std::ve
     return append(e.name, {{"type", "attempt-finished"}, {"outcome", outcome_name(outcome)}, {"reason", reason}});
   };
   bool timed = false;
-  const auto environment = [&](const std::string& reason) {
-    return finish(timed ? Outcome::kError : Outcome::kVoid, reason);
+  std::string reason = "every gate passed";
+  const auto environment = [&](const std::string& why) {
+    return finish(timed ? Outcome::kError : Outcome::kVoid, why);
   };
   for (const Step& step : steps_of(e)) {
     for (const std::vector<FileDigest>* files : {&e.references, &subjects}) {
@@ -190,13 +191,17 @@ Result<Experiment> Lab::run_gates(const Experiment& e, int number, const std::ve
     if (step.required && r.verdict != Verdict::kPass) {
       return finish(r.verdict == Verdict::kFail ? Outcome::kFailed : Outcome::kInconclusive, gate_words(r));
     }
+    if (r.verdict != Verdict::kPass) {
+      reason =
+          fmt::format("every gate that has to passed; {} did not, which a change of the order of sums may", r.gate);
+    }
   }
   for (const std::vector<FileDigest>* files : {&e.references, &subjects}) {
     if (const std::string changed = changed_file(*files); !changed.empty()) {
       return finish(Outcome::kError, "after the last gate: " + changed);
     }
   }
-  return finish(Outcome::kPassed, "every gate passed");
+  return finish(Outcome::kPassed, reason);
 }
 
 Result<Experiment> Lab::verify_revert(const std::string& id, double band, const GateWatch& watch) const {

@@ -199,6 +199,38 @@ TEST_F(LabCensus, TwoRecordsOfOneNumberAreNoticed) {
   EXPECT_NE(refusal(lab().load("1")).find("more than one"), std::string::npos);
 }
 
+TEST_F(LabCensus, AnEarlierStateOfARecordTakesNoCommand) {
+  const std::string name = open();
+  set_gate(kIdentity, Verdict::kPass);
+  set_perf(1.1, 1.09, 1.11);
+  const std::string before = read_file(folder() / (name + ".json"), 1000000).value();
+  attempt(name);
+  ASSERT_TRUE(lab().draw_all().value().damages.empty());
+  const std::string called = calls();
+  write(folder() / (name + ".json"), before);
+  for (const std::string& said :
+       {refusal(lab().attempt(name, "again", GateWatch{})), refusal(lab().note(name, "lessons", "x")),
+        refusal(lab().close(name, {.landed = true, .because = "x", .notes = {}}))}) {
+    EXPECT_NE(said.find(name + ".json: got a record without events that index.json knows"), std::string::npos) << said;
+  }
+  EXPECT_EQ(calls(), called);
+  EXPECT_EQ(read_file(folder() / (name + ".json"), 1000000).value(), before);
+}
+
+TEST_F(LabCensus, ExchangedRecordsTakeNoCommand) {
+  const std::string first = open();
+  const std::string second = open();
+  ASSERT_TRUE(lab().draw_all().value().damages.empty());
+  std::filesystem::rename(folder() / (first + ".json"), folder() / "kept");
+  std::filesystem::rename(folder() / (second + ".json"), folder() / (first + ".json"));
+  std::filesystem::rename(folder() / "kept", folder() / (second + ".json"));
+  EXPECT_NE(
+      refusal(lab().attempt(first, "x", GateWatch{})).find("got the record of experiment 2; allowed is that of 1"),
+      std::string::npos);
+  EXPECT_NE(refusal(lab().note(second, "lessons", "x")).find("got the record of experiment 1"), std::string::npos);
+  EXPECT_EQ(calls(), "");
+}
+
 TEST_F(LabCensus, TheIndexRemembersWhatAChainCannot) {
   const std::string name = open();
   const std::string last = open();
