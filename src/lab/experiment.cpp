@@ -191,6 +191,10 @@ bool apply(const Json& event, Experiment* e) {
 
 }  // namespace
 
+bool is_knife_edge(const Flip& flip) {
+  return flip.kind.find("knife") != std::string::npos;
+}
+
 const char* verdict_name(Verdict verdict) {
   return kVerdicts[static_cast<size_t>(verdict)];
 }

@@ -47,6 +47,8 @@ struct Flip {
   double margin = 0;
   std::string kind;
 };
+// A drift is what no knife-edge explains; any class that is not knife-edge is one.
+bool is_knife_edge(const Flip& flip);
 
 // What a perf gate measured. Speeds: ratio > 1 says that the candidate is faster than the base.
 struct Timing {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lab/text.h"
 
 namespace tessera::lab {
@@ -66,6 +68,12 @@ std::string find_problem(const CommandResult& result, GateRun* run) {
   }
   if (said == Verdict::kPass && run->gate == kTolerance && !report.contains("flips")) {
     return "a pass without \"flips\"; allowed is an array, empty if nothing flipped";
+  }
+  const auto drift =
+      std::find_if(run->flips.begin(), run->flips.end(), [](const Flip& f) { return !is_knife_edge(f); });
+  if (said == Verdict::kPass && drift != run->flips.end()) {
+    return fmt::format("a pass with a flip of the class '{}'; allowed beside a pass is knife-edge",
+                       tame(drift->kind, 60, false));
   }
   run->verdict = said;
   return said == Verdict::kError ? why_refused(*run) : "";

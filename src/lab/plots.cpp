@@ -84,10 +84,6 @@ std::string figure(const std::string& svg, const std::string& caption) {
 
 }  // namespace
 
-bool is_knife_edge(const Flip& flip) {
-  return flip.kind.find("knife") != std::string::npos;
-}
-
 std::string gain_text(double ratio) {
   const double percent = (ratio - 1) * 100;
   const double size = std::fabs(percent);

@@ -31,7 +31,4 @@ std::string gain_text(double ratio);
 // "+3.1 % (+2.0 % to +4.2 %)"
 std::string gain_interval_text(const Timing& timing);
 
-// A drift is what no knife-edge explains; any class that is not knife-edge is one.
-bool is_knife_edge(const Flip& flip);
-
 }  // namespace tessera::lab

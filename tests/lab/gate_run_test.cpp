@@ -132,7 +132,9 @@ TEST(GateRun, APassOfToleranceNeedsItsFlips) {
   EXPECT_EQ(named.flips.at(0).token_b, "");
   for (const char* const broken : {R"({"gate":"tolerance","verdict":"pass","summary":"x"})",
                                    R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":3})",
-                                   R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":[{"position":1}]})"}) {
+                                   R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":[{"position":1}]})",
+                                   R"({"gate":"tolerance","verdict":"pass","summary":"x","flips":[
+      {"position":19,"token_a":1,"token_b":2,"margin":5,"class":"kernel drift"}]})"}) {
     EXPECT_EQ(judge(kTolerance, "gate", ended(0, broken)).verdict, Verdict::kError) << broken;
   }
 }
