@@ -178,7 +178,7 @@ void add_default_gates(lab::Settings* settings, const std::filesystem::path& roo
 }
 
 int run_init(LabOptions& o) {
-  if (o.settings.gates.empty()) {
+  if (o.settings.gates.empty() && !o.folder.empty()) {
     add_default_gates(&o.settings, std::filesystem::absolute(o.folder).lexically_normal().parent_path());
   }
   if (const Status status = Lab::init(o.folder, o.settings); !status.ok()) {
@@ -271,7 +271,8 @@ int run_gates(LabOptions& o) {
 int run_close(LabOptions& o) {
   if (o.close.landed == o.reverted) {
     return fail(Status(Code::kInvalidArgument,
-                       "close: got no decision; allowed is one of --landed and --reverted; choose one"));
+                       fmt::format("close: got {}; allowed is one of --landed and --reverted; choose one",
+                                   o.reverted ? "both decisions" : "no decision")));
   }
   Result<Lab> opened = open_lab(o);
   Status status = opened.ok() ? take_text(&o.close.because) : opened.status();

@@ -224,8 +224,15 @@ Status check_own_and_newest(const Experiment& e, const std::filesystem::path& fo
                                         e.name, e.number, number_of(e.name))};
   }
   Census census;
-  for (const Known& k : known_heads(folder / kIndexFile, &census)) {
-    if (k.name == e.name && std::find(e.digests.begin(), e.digests.end(), k.head) == e.digests.end()) {
+  const std::vector<Known> known = known_heads(folder / kIndexFile, &census);
+  if (!census.damages.empty()) {
+    return {Code::kBadFile, fmt::format("{}: got a file that is no index; allowed is one that says what {}.json has; "
+                                        "bring it back, or look for missing records and delete it",
+                                        kIndexFile, e.name)};
+  }
+  for (const Known& k : known) {
+    // By number: under another name it is the same experiment.
+    if (number_of(k.name) == e.number && std::find(e.digests.begin(), e.digests.end(), k.head) == e.digests.end()) {
       return {Code::kBadFile, fmt::format("{}.json: got a record without events that {} knows; allowed is one with all "
                                           "of them; bring back the original",
                                           e.name, kIndexFile)};
@@ -304,6 +311,9 @@ Result<std::vector<std::string>> experiment_names(const std::filesystem::path& f
 Status Lab::init(const std::filesystem::path& folder, const Settings& settings) {
   Settings checked = settings;
   TESSERA_RETURN_IF_ERROR(check_settings(&checked));
+  if (folder.empty()) {
+    return {Code::kInvalidArgument, "lab: got no name; allowed is a folder that can be made; name it"};
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {

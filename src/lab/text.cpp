@@ -61,6 +61,18 @@ std::string html_line(std::string_view line) {
   }
 }
 
+// The marks with which a line opens or closes a block of code: three or more ` or ~.
+std::string_view fence_of(std::string_view line) {
+  const size_t indent = line.find_first_not_of(' ');
+  if (indent > 3 || (line[indent] != '`' && line[indent] != '~')) {  // further in it is code already
+    return {};
+  }
+  const char mark = line[indent];
+  const size_t end = std::min(line.find_first_not_of(mark, indent), line.size());
+  const bool inline_code = mark == '`' && line.find('`', end) != std::string_view::npos;
+  return end - indent >= 3 && !inline_code ? line.substr(indent, end - indent) : std::string_view();
+}
+
 }  // namespace
 
 Result<std::string> clean_text(std::string_view text, std::string_view what, size_t most_bytes) {
@@ -222,8 +234,15 @@ std::string markdown_escape(std::string_view text) {
 
 std::string markdown_prose(std::string_view text) {
   std::string out;
+  std::string_view fence;  // that is open: what is not closed would take in the sections behind it
   for (const std::string_view line : lines_of(text)) {
     const std::string_view bare = strip(line);
+    const std::string_view marks = fence_of(line);
+    if (fence.empty()) {
+      fence = marks;
+    } else if (marks.starts_with(fence) && marks == bare) {
+      fence = {};
+    }
     // A heading, or an underline that would make one of the line before, would break the sections of the report.
     const bool underline =
         !bare.empty() && bare.find_first_not_of(bare.front() == '=' ? "=" : "-") == std::string_view::npos;
@@ -232,6 +251,9 @@ std::string markdown_prose(std::string_view text) {
       out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
     }
     out.push_back('\n');
+  }
+  if (!fence.empty()) {
+    return out + std::string(fence);
   }
   out.pop_back();
   return out;

@@ -215,6 +215,15 @@ TEST_F(LabCensus, AnEarlierStateOfARecordTakesNoCommand) {
   }
   EXPECT_EQ(calls(), called);
   EXPECT_EQ(read_file(folder() / (name + ".json"), 1000000).value(), before);
+
+  // Nor under another name, nor where the index can no longer say.
+  std::filesystem::rename(folder() / (name + ".json"), folder() / "0001-other.json");
+  EXPECT_NE(refusal(lab().attempt("0001-other", "again", GateWatch{})).find("got a record without events"),
+            std::string::npos);
+  write(folder() / "index.json", "{}");
+  EXPECT_NE(refusal(lab().note("0001-other", "lessons", "x")).find("index.json: got a file that is no index"),
+            std::string::npos);
+  EXPECT_EQ(calls(), called);
 }
 
 TEST_F(LabCensus, ExchangedRecordsTakeNoCommand) {
@@ -285,6 +294,7 @@ TEST_F(LabCensus, SettingsAreReadStrictly) {
 TEST_F(LabCensus, AFolderWithoutALabAndALabThatIsThereAreRefused) {
   EXPECT_NE(refusal(Lab::open(root(), "test", "")).find("lab init"), std::string::npos);
   EXPECT_FALSE(Lab::init(folder(), Settings{}).ok());
+  EXPECT_NE(Lab::init("", Settings{}).text().find("lab: got no name"), std::string::npos);
   write(root() / "file", "x");
   EXPECT_FALSE(Lab::init(root() / "file" / "lab", Settings{}).ok());
 }

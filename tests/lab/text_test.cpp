@@ -66,6 +66,14 @@ TEST(LabText, MarkdownHoldsNoHtmlAndNoHeadingOfItsOwn) {
   EXPECT_EQ(markdown_prose("# big\n<img>\n- *x*\n---"), "\\# big\n&lt;img>\n- *x*\n\\---");
 }
 
+TEST(LabText, AnOpenBlockOfCodeEndsWithItsText) {
+  EXPECT_EQ(markdown_prose("a\n```\nb"), "a\n```\nb\n```");
+  EXPECT_EQ(markdown_prose("~~~~ c\nb\n~~~"), "~~~~ c\nb\n~~~\n~~~~");
+  for (const char* const whole : {"```\nb\n```", "a ``` b", "```b```", "    ```\nb", "```\nb\n````\nc"}) {
+    EXPECT_EQ(markdown_prose(whole), whole);
+  }
+}
+
 TEST(LabText, NumbersArePlain) {
   EXPECT_EQ(format_number(0), "0");
   EXPECT_EQ(format_number(-32), "-32");
