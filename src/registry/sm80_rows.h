@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// kernels/sm80/fmha: every feature but gathered keys and FP8 rows, and merges.
+// kernels/sm80/fmha: every feature but gathered keys, FP8 rows and RoPE of O; merges.
 size_t sm80_fmha_workspace_bytes(const tessera_fmha_params& params, int32_t num_threads);
 Status run_sm80_fmha(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
 const char* sm80_fmha_limit(const tessera_fmha_params& params);

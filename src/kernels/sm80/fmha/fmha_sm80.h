@@ -1,6 +1,6 @@
 // Attention forward and state merge with cp.async and mma.sync, the readable twin of the sm_90 kernels: the same bytes
-// under hopper-k16-f25, for every feature of tessera_fmha_params but gathered keys and FP8 rows. README.md describes
-// the kernel.
+// under hopper-k16-f25, for every feature of tessera_fmha_params but gathered keys, FP8 rows and RoPE of O. README.md
+// describes the kernel.
 #pragma once
 
 #include <cstddef>

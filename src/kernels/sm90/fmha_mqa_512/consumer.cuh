@@ -72,7 +72,7 @@ class MqaConsumer {
   __device__ __forceinline__ uint32_t first_turn() const {
     return bits_ & 1U;
   }
-  // A lane of every warp speaks for it.
+  // Every lane for what it has read or stored: racecheck orders an arrival by nothing else.
   __device__ __forceinline__ static void release(uint32_t barrier) {
     barrier_arrive(barrier);
   }
