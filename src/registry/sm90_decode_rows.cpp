@@ -206,14 +206,21 @@ const char* sm90_decode_limit(const tessera_fmha_params& p) {
 
 // A tile of rows reads all of K and V; the kernels for many rows read them once for more of these. H200, bf16, head dim
 // 128, one K/V head, 8320 keys, us (decode / sm80): 64 rows 31 / 214 for one sequence and 171 / 204 for 64, 128 rows
-// 27 / 212 and 319 / 203.
+// 27 / 212 and 319 / 203. Where a cluster takes a unit at once, it is faster than blocks with 64 rows each.
 bool sm90_decode_is_slow(const tessera_fmha_params& p) {
   constexpr int64_t kFewRows = 64;
   const Sm90DecodeProblem problem(p);
   if (sm90_mqa_512_limit(p) == nullptr && std::ranges::none_of(problem.segments(), sm90::has_modified_scores)) {
     return !sm90_mqa_512_is_slow(p);  // which compares the two
   }
-  return rows_of(p) > kFewRows;
+  return rows_of(p) > kFewRows && !sm90_decode_has_wide_team(p);
+}
+
+bool sm90_decode_has_wide_team(const tessera_fmha_params& p) {
+  constexpr int kWide = 512;
+  Sm90DecodeProblem problem(p);
+  const sm90::DecodeEntry* entry = sm90::find_decode(problem.first());
+  return entry != nullptr && entry->value_dim == kWide && entry->cluster > 1;
 }
 
 size_t sm90_decode_workspace_bytes(const tessera_fmha_params& p, int32_t /*num_threads*/) {

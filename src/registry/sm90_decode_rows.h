@@ -41,6 +41,8 @@ size_t sm90_decode_workspace_bytes(const tessera_fmha_params& params, int32_t nu
 Status run_sm90_decode(const tessera_fmha_params& params, void* workspace, const tessera_stream& stream);
 const char* sm90_decode_limit(const tessera_fmha_params& params);
 bool sm90_decode_is_slow(const tessera_fmha_params& params);
+// Whether a cluster takes each of the problem's units, of head dim 512 of V, at once. For problems within the limit.
+bool sm90_decode_has_wide_team(const tessera_fmha_params& params);
 std::string explain_sm90_decode(const tessera_fmha_params& params);
 
 inline constexpr KernelRow kSm90Decode = {

@@ -93,7 +93,8 @@ bool sm90_mqa_512_is_slow(const tessera_fmha_params& p) {
   const bool alone = p.cu_seqlens_q != nullptr || std::ranges::any_of(segments, [](const auto& s) {
                        return s.cu_seqlens_k != nullptr || is_fp8(s);
                      });
-  return !alone && sm90_decode_limit(p) == nullptr && Sm90MqaProblem(p, nullptr).is_slow();
+  return !alone && sm90_decode_limit(p) == nullptr &&
+         (sm90_decode_has_wide_team(p) || Sm90MqaProblem(p, nullptr).is_slow());
 }
 
 Sm90MqaProblem::Sm90MqaProblem(const tessera_fmha_params& p, void* workspace) : count_(p.num_segments) {

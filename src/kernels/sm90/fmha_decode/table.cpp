@@ -11,6 +11,11 @@ int64_t most_units_for(const DecodeEntry& entry, const DecodeProblem& p) {
   return entry.cluster == 2 && p.page_table == nullptr ? kDuoContiguousUnits : entry.most_units;
 }
 
+// Of tiles of 32 rows there are half as many as of 16: for problems that have more of these than the kernel before takes.
+bool has_tile_for(const DecodeEntry& entry, int64_t rows) {
+  return entry.rows == (rows <= 8 ? 8 : 16) || (entry.rows > 16 && rows > 16);
+}
+
 }  // namespace
 
 bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
@@ -29,7 +34,6 @@ bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
 
 const DecodeEntry* find_decode(const DecodeProblem& p) {
   const int64_t rows = p.q.tokens * (p.q.heads / p.k.heads);
-  const int tile = rows <= 8 ? 8 : 16;
   for (const auto& file : kDecodeFiles) {
     for (const DecodeEntry& entry : file()) {
       if (!is_for(entry, p) || entry.bf16 != (p.dtype == TESSERA_BF16)) {
@@ -38,7 +42,7 @@ const DecodeEntry* find_decode(const DecodeProblem& p) {
       const int64_t units = most_units(entry, p);
       // Two heads at a time where there are units enough all the same, and the rows of both fit a tile.
       if (entry.twin ? 2 * rows <= entry.rows && units > kSingleUnits
-                     : entry.rows == tile && units <= most_units_for(entry, p)) {
+                     : has_tile_for(entry, rows) && units <= most_units_for(entry, p)) {
         return &entry;
       }
     }
