@@ -115,6 +115,17 @@ TEST(Explain, DecodeKernelsTellWhoChainsChunks) {
   EXPECT_TRUE(has(pair, "_pair\n") && has(pair, "blocks per unit: 1\nchain of chunks: by a second kernel\n")) << pair;
 }
 
+TEST(Explain, ClustersTakeUnitsOfHeadDim512AtOnce) {
+  Problem problem(TESSERA_DEVICE_CUDA, 512);
+  problem.p.seqlen_q = 1;
+  problem.p.force_kernel = "sm90_fmha_decode";
+  const std::string team = problem.explain();
+  EXPECT_TRUE(has(team, "hd512_bf16_r8_team\n") && has(team, "blocks per unit: 8, ")) << team;
+  problem.p.segments[0].seqlen_k = 6 * 2048;  // of three sequences and two K/V heads
+  const std::string single = problem.explain();
+  EXPECT_TRUE(has(single, "_r8_single\n") && has(single, "chain of chunks: by a second kernel\n")) << single;
+}
+
 TEST(Explain, RaggedKernelsTellTheirOwnRoles) {
   Problem problem(TESSERA_DEVICE_CUDA, 128);
   for (const bool ragged : {false, true}) {
