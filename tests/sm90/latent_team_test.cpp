@@ -67,6 +67,12 @@ TEST_P(LatentTeam, Batches) {
   expect_team(mqa(8, 1, {4000, 17, 0, 2049, 64, 65, 66}), 8);
 }
 
+// An H200 works on 15 clusters of 16 or 32 rows at a time.
+TEST_P(LatentTeam, MoreUnitsThanRunAtATime) {
+  expect_team(mqa(16, 1, {33000}), 16);
+  expect_team(mqa(128, 1, {4000, 4097}), 32);
+}
+
 TEST_P(LatentTeam, SeveralTokensAndWindows) {
   FmhaSpec spec = mqa(16, 5, {2300});
   expect_team_on_pages(spec, 16);

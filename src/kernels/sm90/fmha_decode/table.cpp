@@ -5,13 +5,22 @@
 namespace tessera::sm90 {
 namespace {
 
+// Query rows that share K and V.
+int64_t rows_of(const DecodeProblem& p) {
+  return p.q.tokens * (p.q.heads / p.k.heads);
+}
+
 // Units that a problem may have for a kernel. Two blocks copy a unit's rows out of pages sooner than one does; for
 // contiguous rows that is so with fewer units only.
 int64_t most_units_for(const DecodeEntry& entry, const DecodeProblem& p) {
+  // Tiles of 32 rows are half as many, and take less than twice as long.
+  if (entry.value_dim > 256 && entry.cluster > 1 && entry.rows == 16 && rows_of(p) > 16) {
+    return kTeamUnits / 2;
+  }
   return entry.cluster == 2 && p.page_table == nullptr ? kDuoContiguousUnits : entry.most_units;
 }
 
-// Of tiles of 32 rows there are half as many as of 16: for problems that have more of these than the kernel before takes.
+// Tiles of 32 rows are for problems that have more of 16 than the kernel before takes.
 bool has_tile_for(const DecodeEntry& entry, int64_t rows) {
   return entry.rows == (rows <= 8 ? 8 : 16) || (entry.rows > 16 && rows > 16);
 }
@@ -33,7 +42,7 @@ bool is_for(const DecodeEntry& entry, const DecodeProblem& p) {
 }
 
 const DecodeEntry* find_decode(const DecodeProblem& p) {
-  const int64_t rows = p.q.tokens * (p.q.heads / p.k.heads);
+  const int64_t rows = rows_of(p);
   for (const auto& file : kDecodeFiles) {
     for (const DecodeEntry& entry : file()) {
       if (!is_for(entry, p) || entry.bf16 != (p.dtype == TESSERA_BF16)) {

@@ -2,7 +2,7 @@
 // and outputs by columns, but K and V stream through rings.
 //
 // Block r scores granules r, r + 8, ..; half a granule per warp, which copies the keys itself, 64 dims at a time. Four
-// more warps copy 64 columns of V, and add up row sums (R7) while the others sum outputs.
+// more warps copy 64 columns of V, and add up row sums (R7) while the others sum outputs; one tells the other blocks.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +62,12 @@ class WideTeam {
     cluster_arrive();
     __syncthreads();
     if (warp_ >= Layout::kScoreWarps) {
-      copy_values();
-      add_sums();
+      if (warp_ == Layout::kSender) {
+        tell_others();
+      } else {
+        copy_values();
+        add_sums();
+      }
       cluster_wait();
       cluster_arrive();  // what others send this warp has come
     } else {
@@ -88,11 +92,12 @@ class WideTeam {
   __device__ __forceinline__ void init_barriers() const {
     barrier_init(smem_ + Layout::kMaximaFull, 1);
     barrier_init(smem_ + Layout::kSumsFull, 1);
-    barrier_init(smem_ + Layout::kWeighed, Layout::kScoreThreads);
+    barrier_init(smem_ + Layout::kSummed, Layout::kScoreThreads);
     barrier_init(smem_ + Layout::kEndFull, 32 * kEights);
 #pragma unroll
     for (int own = 0; own < Layout::kOwn; ++own) {
       barrier_init(smem_ + Layout::kPFull + 8 * own, 1);
+      barrier_init(smem_ + Layout::kWeighed + 8 * own, 32 * Layout::kWarpsOfGranule);
     }
 #pragma unroll
     for (int stage = 0; stage < Layout::kVStages; ++stage) {
@@ -139,21 +144,21 @@ class WideTeam {
   __device__ __forceinline__ void copy_queries() const {
     constexpr int kRowPieces = Layout::kQRow / 16;
     const auto group = static_cast<int>(args_.group.value);
-#pragma unroll 1
-    for (int index = static_cast<int>(threadIdx.x); index < kRows * kRowPieces; index += Layout::kScoreThreads) {
-      const int row = index / kRowPieces;
-      const int piece = index % kRowPieces;
+#pragma unroll
+    for (int row = warp_; row < kRows; row += Layout::kScoreWarps) {
       const int in_unit = unit_.first_row + row;
       const int token = divide(in_unit, args_.group);
       const int64_t head = unit_.kv_head * group + in_unit - token * group;
-      const bool wanted = token < args_.seqlen_q && 8 * piece < args_.qk_dims;
+      const bool exists = token < args_.seqlen_q;
       const uint16_t* from = args_.q;
-      if (wanted) {
-        from += unit_.batch * args_.q_strides.batch + token * args_.q_strides.token + head * args_.q_strides.head +
-                8 * piece;
+      if (exists) {
+        from += unit_.batch * args_.q_strides.batch + token * args_.q_strides.token + head * args_.q_strides.head;
       }
-      copy_piece(smem_ + Layout::kQ + static_cast<uint32_t>(row * Layout::kQRow + (piece ^ row % 8) * 16), from,
-                 wanted);
+#pragma unroll
+      for (int piece = lane_; piece < kRowPieces; piece += 32) {
+        copy_piece(smem_ + Layout::kQ + static_cast<uint32_t>(row * Layout::kQRow + (piece ^ row % 8) * 16),
+                   from + 8 * piece, exists && 8 * piece < args_.qk_dims);
+      }
     }
     commit_copies();
   }
@@ -361,17 +366,7 @@ class WideTeam {
     return static_cast<uint32_t>(32 * row + (half ^ row / 4) * 16);
   }
 
-  // `bytes` of this block to the same place of all others, by lanes 0 .. 7; every lane has stored its part.
-  __device__ __forceinline__ void tell_others(uint32_t from, int bytes, uint32_t barrier) const {
-    fence_async_proxy();
-    __syncwarp();
-    if (lane_ < kTeam && lane_ != rank_) {
-      const auto block = static_cast<uint32_t>(lane_);
-      copy_to_block(in_block(from, block), from, static_cast<uint32_t>(bytes), in_block(barrier, block));
-    }
-  }
-
-  // R4, R5 and R7's sums of the warp's keys, to every block of the cluster.
+  // R4, R5 and R7's sums of the warp's keys, to their places.
   __device__ __forceinline__ void weigh(const Scores& s) const {
     const bool mine = granule() < granules_;
     Sums sums;
@@ -396,7 +391,8 @@ class WideTeam {
                            round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
         }
       }
-      tell_others(to, kTiles * Layout::kPBlock, smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(own_granule()));
+      fence_async_proxy();
+      barrier_arrive(smem_ + Layout::kWeighed + 8 * static_cast<uint32_t>(own_granule()));
     }
     const uint32_t sums_at = smem_ + Layout::kSums + static_cast<uint32_t>(granule() * Layout::kSumsBlock);
     const auto place = [&](int i) { return sums_at + static_cast<uint32_t>(e_ * Layout::kPitch + 4 * (8 * i + 2 * q_)); };
@@ -417,9 +413,9 @@ class WideTeam {
         }
         store_pair(place(i), g);
       }
-      tell_others(sums_at, Layout::kSumsBlock, smem_ + Layout::kSumsFull);
+      fence_async_proxy();
     }
-    barrier_arrive(smem_ + Layout::kWeighed);
+    barrier_arrive(smem_ + Layout::kSummed);
   }
 
   // The warp's columns and the first eight of its rows.
@@ -554,63 +550,92 @@ class WideTeam {
     }
   }
 
-  // ---------------------------------------------------------------- the warps that copy V and add up row sums
+  // ---------------------------------------------------------------- the warps that copy V and add up row sums, and the one that sends
 
-  __device__ __forceinline__ int copy_thread() const {
-    return static_cast<int>(threadIdx.x) - Layout::kScoreThreads;
+  // Weights and sums of the own granules to the same places of the other blocks, one per lane. One warp does nothing
+  // else, because an exchange takes thousands of clocks and whoever asks for it waits.
+  __device__ __forceinline__ void tell_others() const {
+    const bool speaks = lane_ < kTeam && lane_ != rank_;
+    const auto block = static_cast<uint32_t>(lane_ % kTeam);
+#pragma unroll 1
+    for (int own = 0; own * kTeam + rank_ < granules_; ++own) {
+      constexpr uint32_t kBytes = Layout::kGranuleBlocks * Layout::kPBlock;
+      const uint32_t from = smem_ + Layout::kP + static_cast<uint32_t>(own * kTeam + rank_) * kBytes;
+      barrier_wait(smem_ + Layout::kWeighed + 8 * static_cast<uint32_t>(own), 0);
+      if (speaks) {
+        copy_to_block(in_block(from, block), from, kBytes,
+                      in_block(smem_ + Layout::kPFull + 8 * static_cast<uint32_t>(own), block));
+      }
+      __syncwarp();
+    }
+    barrier_wait(smem_ + Layout::kSummed, 0);
+#pragma unroll 1
+    for (int g = rank_; g < granules_; g += kTeam) {
+      const uint32_t from = smem_ + Layout::kSums + static_cast<uint32_t>(g * Layout::kSumsBlock);
+      if (speaks) {
+        copy_to_block(in_block(from, block), from, Layout::kSumsBlock, in_block(smem_ + Layout::kSumsFull, block));
+      }
+      __syncwarp();
+    }
   }
 
-  // The block's 64 columns of V, a granule at a time.
+  // The block's 64 columns of V: 16 rows of a granule per warp. A lane finds where a row of the next two granules lies
+  // and tells the others.
   __device__ __forceinline__ void copy_values() const {
-    if (copy_thread() == 0 && unit_.chunks - unit_.first_chunk > 1) {
+    const int number = warp_ - Layout::kScoreWarps;
+    if (number == 0 && lane_ == 0 && unit_.chunks - unit_.first_chunk > 1) {
       claim_counter(counter());
     }
     __syncwarp();
     if (granules_ == 0) {
       return;
     }
-    constexpr int kStep = Layout::kCopyThreads / kPieces;  // rows that these threads copy at once
-    constexpr int kCopies = Layout::kGranule / kStep;
+    constexpr int kWarpRows = Layout::kGranule / Layout::kCopyWarps;
+    constexpr int kCopies = kWarpRows / kRowsAtOnce;
+    static_assert(2 * kWarpRows == 32, "rows of two granules: allowed one per lane");
     const Pages pages(args_, unit_);
-    const int row = copy_thread() / kPieces;
     const int piece = lane_ % kPieces;
     const int column = rank_ * kPanelColumns + 8 * piece;
+    const bool wanted = column < args_.dims;
     const uint16_t* data = args_.v + unit_.kv_head * args_.v_strides.head + column;
-    const uint32_t place = smem_ + Layout::kV +
-                           static_cast<uint32_t>(row * kPanelRowBytes + (piece ^ row % kSwizzleRows) * 16);
-    static_assert(kStep % kSwizzleRows == 0, "rows of a thread: allowed those of one swizzle");
-    int32_t entries[kCopies];
-    const auto ask = [&](int key) {
-#pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        entries[i] = pages.ask(key + i * kStep);
-      }
-    };
-    int key = keys_.begin + row;
-    ask(key);
+    const int first = kWarpRows * number + lane_ / kPieces;
+    const uint32_t place =
+        smem_ + Layout::kV + static_cast<uint32_t>(first * kPanelRowBytes + (piece ^ first % kSwizzleRows) * 16);
+    static_assert(kSwizzleRows == 2 * kRowsAtOnce, "rows of a lane: allowed two swizzles in turns");
+    int key = keys_.begin + lane_ / kWarpRows * Layout::kGranule + kWarpRows * number + lane_ % kWarpRows;
+    int32_t entry = pages.ask(key);
     uint32_t stage = 0;
     uint32_t parity = 1;  // the first time a stage is free
 #pragma unroll 1
-    for (int g = 0; g < granules_; ++g) {
-      int64_t offsets[kCopies];
-      uint32_t there = 0;
+    for (int pair = 0; pair < granules_; pair += 2) {
+      const int page = pages.page(key, entry);
+      const uint32_t there = __ballot_sync(kAllLanes, page >= 0);
+      const int64_t offset = pages.offset(key, page, args_.v_strides);
+      key += 2 * Layout::kGranule;
+      entry = pages.ask(key);
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        const int page = pages.page(key + i * kStep, entries[i]);
-        offsets[i] = pages.offset(key + i * kStep, page, args_.v_strides);
-        there |= page >= 0 && column < args_.dims ? 1U << i : 0;
-      }
-      key += Layout::kGranule;
-      ask(key);
-      barrier_wait(smem_ + Layout::kVEmpty + 8 * stage, parity);
+      for (int half = 0; half < 2; ++half) {
+        if (pair + half >= granules_) {
+          break;
+        }
+        int64_t rows[kCopies];
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) {
-        copy_piece(place + stage * Layout::kVStageBytes + static_cast<uint32_t>(i * kStep * kPanelRowBytes),
-                   data + offsets[i], (there >> i & 1U) != 0);
+        for (int i = 0; i < kCopies; ++i) {
+          rows[i] = __shfl_sync(kAllLanes, offset, half * kWarpRows + kRowsAtOnce * i + lane_ / kPieces);
+        }
+        barrier_wait(smem_ + Layout::kVEmpty + 8 * stage, parity);
+        const uint32_t to = place + stage * Layout::kVStageBytes;
+#pragma unroll
+        for (int i = 0; i < kCopies; ++i) {
+          const int row = half * kWarpRows + kRowsAtOnce * i + lane_ / kPieces;
+          copy_piece((to ^ static_cast<uint32_t>(i % 2 * kRowsAtOnce * 16)) +
+                         static_cast<uint32_t>(i * kRowsAtOnce * kPanelRowBytes),
+                     data + rows[i], wanted && (there >> row & 1U) != 0);
+        }
+        arrive_after_copies(smem_ + Layout::kVFull + 8 * stage);
+        parity ^= stage + 1 == Layout::kVStages ? 1U : 0U;
+        stage = stage + 1 == Layout::kVStages ? 0 : stage + 1;
       }
-      arrive_after_copies(smem_ + Layout::kVFull + 8 * stage);
-      parity ^= stage + 1 == Layout::kVStages ? 1U : 0U;
-      stage = stage + 1 == Layout::kVStages ? 0 : stage + 1;
     }
   }
 
@@ -620,7 +645,7 @@ class WideTeam {
     if (eight >= kEights) {
       return;
     }
-    barrier_wait(smem_ + Layout::kWeighed, 0);
+    barrier_wait(smem_ + Layout::kSummed, 0);
     barrier_wait(smem_ + Layout::kSumsFull, 0);
     const int row = 8 * eight + 2 * q_;
     float2 l = {0.0F, 0.0F};

@@ -35,7 +35,8 @@ struct WideTeamLayout {
   static constexpr int kScoreThreads = 32 * kScoreWarps;
   static constexpr int kOutputThreads = 32 * kOutputWarps;
   static constexpr int kCopyThreads = 32 * kCopyWarps;
-  static constexpr int kThreads = kScoreThreads + kCopyThreads;
+  static constexpr int kSender = kScoreWarps + kCopyWarps;  // the warp that sends weights and sums
+  static constexpr int kThreads = kScoreThreads + kCopyThreads + 32;
   static constexpr int kResident = kRows == 8 ? 2 : 1;  // blocks of a multiprocessor
 
   // K in panels of 64 dims, V in one, swizzled as in smem_tile.cuh; rows of Q likewise.
@@ -69,8 +70,9 @@ struct WideTeamLayout {
   static constexpr int kLast = kRowSums + 4 * kRows;  // whether all chunks are there
   static constexpr int kMaximaFull = kLast + 8;
   static constexpr int kSumsFull = kMaximaFull + 8;
-  static constexpr int kWeighed = kSumsFull + 8;  // the own granules
-  static constexpr int kEndFull = kWeighed + 8;   // row sums, and the counter is claimed
+  static constexpr int kWeighed = kSumsFull + 8;        // P of an own granule
+  static constexpr int kSummed = kWeighed + 8 * kOwn;   // the own granules
+  static constexpr int kEndFull = kSummed + 8;          // row sums, and the counter is claimed
   static constexpr int kPFull = kEndFull + 8;     // of the others' granules, eight at a time
   static constexpr int kVFull = kPFull + 8 * kOwn;
   static constexpr int kVEmpty = kVFull + 8 * kVStages;

@@ -6,12 +6,6 @@
 
 namespace tessera::sm90 {
 
-// Units that an H200 works on at a time: 30 clusters of eight blocks of which a multiprocessor holds two, else 15.
-template <class Tag>
-constexpr int64_t wide_team_units() {
-  return WideTeamLayout<Tag>::kResident == 2 ? kTeamUnits : kTeamUnits / 2;
-}
-
 template <class Tag>
 struct WideTeamLauncher {
   using Layout = WideTeamLayout<Tag>;
@@ -55,7 +49,7 @@ struct WideTeamLauncher {
 
 template <class Tag>
 constexpr DecodeEntry wide_team_entry(const char* name) {
-  return entry_of<Tag, WideTeamLauncher<Tag>>(name, WideTeamLayout<Tag>::kTeam, wide_team_units<Tag>());
+  return entry_of<Tag, WideTeamLauncher<Tag>>(name, WideTeamLayout<Tag>::kTeam, kTeamUnits);
 }
 
 }  // namespace tessera::sm90
