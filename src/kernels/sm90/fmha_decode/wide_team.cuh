@@ -376,8 +376,8 @@ class WideTeam {
           static_cast<uint32_t>((granule() * Layout::kGranuleBlocks + part_of_granule() * kTiles) * Layout::kPBlock);
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
-        const float2 offset = load_pair(smem_ + Layout::kOffsets +
-                                        static_cast<uint32_t>(4 * (own_granule() * kRows + 8 * i + 2 * q_)));
+        const float2 offset =
+            load_pair(smem_ + Layout::kOffsets + static_cast<uint32_t>(4 * (own_granule() * kRows + 8 * i + 2 * q_)));
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
           float p[4];
@@ -386,16 +386,18 @@ class WideTeam {
             p[n] = exp2_approx(__fmaf_rn(s[t][i][n], args_.c, n % 2 == 0 ? offset.x : offset.y));
           }
           sums[t][i] = {__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])};
-          store_transposed(to + static_cast<uint32_t>(t * Layout::kPBlock + 256 * i) +
-                               weights_row(lane_ % 8, lane_ / 8 % 2),
-                           round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
+          store_transposed(
+              to + static_cast<uint32_t>(t * Layout::kPBlock + 256 * i) + weights_row(lane_ % 8, lane_ / 8 % 2),
+              round_pair<kElementOf<kBf16>>(p[0], p[1]), round_pair<kElementOf<kBf16>>(p[2], p[3]));
         }
       }
       fence_async_proxy();
       barrier_arrive(smem_ + Layout::kWeighed + 8 * static_cast<uint32_t>(own_granule()));
     }
     const uint32_t sums_at = smem_ + Layout::kSums + static_cast<uint32_t>(granule() * Layout::kSumsBlock);
-    const auto place = [&](int i) { return sums_at + static_cast<uint32_t>(e_ * Layout::kPitch + 4 * (8 * i + 2 * q_)); };
+    const auto place = [&](int i) {
+      return sums_at + static_cast<uint32_t>(e_ * Layout::kPitch + 4 * (8 * i + 2 * q_));
+    };
     if (mine && part_of_granule() == 0) {
 #pragma unroll
       for (int i = 0; i < kEights; ++i) {
@@ -419,8 +421,12 @@ class WideTeam {
   }
 
   // The warp's columns and the first eight of its rows.
-  __device__ __forceinline__ int column_group() const { return warp_ % Layout::kColumnGroups; }
-  __device__ __forceinline__ int first_eight() const { return warp_ / Layout::kColumnGroups * kWarpEights; }
+  __device__ __forceinline__ int column_group() const {
+    return warp_ % Layout::kColumnGroups;
+  }
+  __device__ __forceinline__ int first_eight() const {
+    return warp_ / Layout::kColumnGroups * kWarpEights;
+  }
 
   // V and P of a granule.
   struct Values {
@@ -438,10 +444,9 @@ class WideTeam {
     const uint32_t stage = use % Layout::kVStages;
     barrier_wait(smem_ + Layout::kVFull + 8 * stage, use / Layout::kVStages % 2);
     // Matrices: halves of the columns, then of the keys.
-    const uint32_t values =
-        smem_ + Layout::kV + stage * Layout::kVStageBytes +
-        static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * kPanelRowBytes +
-                              ((2 * column_group() + lane_ / 8 % 2) ^ lane_ % 8) * 16);
+    const uint32_t values = smem_ + Layout::kV + stage * Layout::kVStageBytes +
+                            static_cast<uint32_t>((lane_ % 8 + lane_ / 16 * 8) * kPanelRowBytes +
+                                                  ((2 * column_group() + lane_ / 8 % 2) ^ lane_ % 8) * 16);
     // Halves of the keys, then of two eights or of two k16 blocks.
     const uint32_t weights = smem_ + Layout::kP +
                              static_cast<uint32_t>(g * Layout::kGranuleBlocks * Layout::kPBlock + 256 * first_eight() +
@@ -545,12 +550,12 @@ class WideTeam {
     for (int i = 0; i < kWarpEights; ++i) {
       const PartOfState at(group, first_eight() + i);
       const RowPlaces<Tag> places(args_, unit_, at);
-      finish_rows<Tag>(args_, unit_, at, places,
-                       chunks > 1 ? chain_chunks<Tag, 4>(args_, unit_, at, true) : parts[i]);
+      finish_rows<Tag>(args_, unit_, at, places, chunks > 1 ? chain_chunks<Tag, 4>(args_, unit_, at, true) : parts[i]);
     }
   }
 
-  // ---------------------------------------------------------------- the warps that copy V and add up row sums, and the one that sends
+  // ---------------------------------------------------------------- the warps that copy V and add up row sums, and the
+  // one that sends
 
   // Weights and sums of the own granules to the same places of the other blocks, one per lane. One warp does nothing
   // else, because an exchange takes thousands of clocks and whoever asks for it waits.

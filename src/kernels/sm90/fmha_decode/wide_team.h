@@ -1,8 +1,8 @@
 // Shared memory of the kernels for head dim 512 of V in which a cluster of eight blocks takes a unit at once. No device
 // code.
 //
-// What a block has to read, 256 KiB of K and as much of V, has no room on chip: both stream through rings. K goes to the
-// warps that score it, V to all.
+// What a block has to read, 256 KiB of K and as much of V, has no room on chip: both stream through rings. K goes to
+// the warps that score it, V to all.
 #pragma once
 
 #include <cstdint>
@@ -70,10 +70,10 @@ struct WideTeamLayout {
   static constexpr int kLast = kRowSums + 4 * kRows;  // whether all chunks are there
   static constexpr int kMaximaFull = kLast + 8;
   static constexpr int kSumsFull = kMaximaFull + 8;
-  static constexpr int kWeighed = kSumsFull + 8;        // P of an own granule
-  static constexpr int kSummed = kWeighed + 8 * kOwn;   // the own granules
-  static constexpr int kEndFull = kSummed + 8;          // row sums, and the counter is claimed
-  static constexpr int kPFull = kEndFull + 8;     // of the others' granules, eight at a time
+  static constexpr int kWeighed = kSumsFull + 8;       // P of an own granule
+  static constexpr int kSummed = kWeighed + 8 * kOwn;  // the own granules
+  static constexpr int kEndFull = kSummed + 8;         // row sums, and the counter is claimed
+  static constexpr int kPFull = kEndFull + 8;          // of the others' granules, eight at a time
   static constexpr int kVFull = kPFull + 8 * kOwn;
   static constexpr int kVEmpty = kVFull + 8 * kVStages;
   static constexpr int kBytes = kVEmpty + 8 * kVStages;
