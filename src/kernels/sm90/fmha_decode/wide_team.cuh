@@ -61,10 +61,7 @@ class WideTeam {
     __syncwarp();
     cluster_arrive();
     __syncthreads();
-    float o[kWarpEights][4] = {};
-    if (warp_ < Layout::kScoreWarps) {
-      attend(o);
-    } else {
+    if (warp_ >= Layout::kScoreWarps) {
       if (warp_ == Layout::kSender) {
         tell_others();
       } else {
@@ -72,11 +69,9 @@ class WideTeam {
         add_sums();
       }
       cluster_wait();
-    }
-    cluster_arrive();  // what others send this warp has come
-    // The sender goes through the end of the work with nothing to store, so that the instructions are there.
-    if (warp_ < Layout::kOutputWarps || warp_ == Layout::kSender) {
-      finish(o, warp_ != Layout::kSender);
+      cluster_arrive();  // what others send this warp has come
+    } else {
+      attend();
     }
     cluster_wait();  // what this block has sent has come
   }
@@ -126,7 +121,7 @@ class WideTeam {
 
   // ---------------------------------------------------------------- the warps that score and sum outputs
 
-  __device__ __forceinline__ void attend(float (&o)[kWarpEights][4]) const {
+  __device__ __forceinline__ void attend() {
     Scores s;
     score(s);
     cluster_wait();
@@ -135,9 +130,14 @@ class WideTeam {
     replay();
     named_barrier_sync(kAllScored, Layout::kScoreThreads);
     weigh(s);
-    if (warp_ < Layout::kOutputWarps) {
-      add_outputs(o);
+    if (warp_ >= Layout::kOutputWarps) {
+      cluster_arrive();
+      return;
     }
+    float o[kWarpEights][4] = {};
+    add_outputs(o);
+    cluster_arrive();
+    finish(o);
   }
 
   // All of Q, by all of these warps. A block without granules does not wait for others before they send it sums, which
@@ -519,27 +519,20 @@ class WideTeam {
     return args_.counters + (int64_t{unit_.batch} * args_.heads.value + unit_.head) * kTeam + rank_;
   }
 
-  // The state of the block's columns: whoever hands in a sequence's last one chains them all. Nothing is waited for nor
-  // stored unless it is `real`.
-  __device__ __forceinline__ void finish(const float (&o)[kWarpEights][4], bool real) const {
-    if (real) {
-      barrier_wait(smem_ + Layout::kEndFull, 0);
-    }
+  // The state of the block's columns: whoever hands in a sequence's last one chains them all.
+  __device__ __forceinline__ void finish(const float (&o)[kWarpEights][4]) const {
+    barrier_wait(smem_ + Layout::kEndFull, 0);
     const int chunks = unit_.chunks - unit_.first_chunk;
     const int group = rank_ * Layout::kColumnGroups + column_group();
     StatePart parts[kWarpEights];
 #pragma unroll
     for (int i = 0; i < kWarpEights; ++i) {
       const auto row = static_cast<uint32_t>(4 * (8 * (first_eight() + i) + 2 * q_));
-      float2 m = {};
-      float2 l = {};
-      if (real) {
-        m = load_pair(smem_ + Layout::kRowMaxima + row);
-        l = load_pair(smem_ + Layout::kRowSums + row);
-      }
+      const float2 m = load_pair(smem_ + Layout::kRowMaxima + row);
+      const float2 l = load_pair(smem_ + Layout::kRowSums + row);
       parts[i] = {{m.x, m.y}, {l.x, l.y}, {o[i][0], o[i][1], o[i][2], o[i][3]}};
     }
-    if (real && chunks > 1) {
+    if (chunks > 1) {
 #pragma unroll
       for (int i = 0; i < kWarpEights; ++i) {
         ChunkState<Tag>(args_, unit_, unit_.chunk - unit_.first_chunk, PartOfState(group, first_eight() + i))
@@ -562,8 +555,7 @@ class WideTeam {
     for (int i = 0; i < kWarpEights; ++i) {
       const PartOfState at(group, first_eight() + i);
       const RowPlaces<Tag> places(args_, unit_, at);
-      finish_rows<Tag>(args_, unit_, at, places, chunks > 1 ? chain_chunks<Tag, 4>(args_, unit_, at, real) : parts[i],
-                       real);
+      finish_rows<Tag>(args_, unit_, at, places, chunks > 1 ? chain_chunks<Tag, 4>(args_, unit_, at, true) : parts[i]);
     }
   }
 
