@@ -91,7 +91,6 @@ class WideTeam {
 
   __device__ __forceinline__ void init_barriers() const {
     barrier_init(smem_ + Layout::kMaximaFull, 1);
-    barrier_init(smem_ + Layout::kKeysAsked, Layout::kScoreThreads);
     barrier_init(smem_ + Layout::kSumsFull, 1);
     barrier_init(smem_ + Layout::kSummed, Layout::kScoreThreads);
     barrier_init(smem_ + Layout::kEndFull, 32 * kEights);
@@ -251,7 +250,6 @@ class WideTeam {
       }
     }
     if (!mine) {
-      barrier_arrive(smem_ + Layout::kKeysAsked);
       return;
     }
     int stage = 0;
@@ -274,9 +272,6 @@ class WideTeam {
         copy_panel(panel + Layout::kKStages, stage, rows, there);
       }
       commit_copies();
-      if (panel + Layout::kKStages == Layout::kPanels - 1) {
-        barrier_arrive(smem_ + Layout::kKeysAsked);
-      }
       stage = stage + 1 == Layout::kKStages ? 0 : stage + 1;
     }
     const VisibleKeys<kRows> visible(args_, unit_);
@@ -614,7 +609,6 @@ class WideTeam {
     static_assert(kSwizzleRows == 2 * kRowsAtOnce, "rows of a lane: allowed two swizzles in turns");
     int key = keys_.begin + lane_ / kWarpRows * Layout::kGranule + kWarpRows * number + lane_ % kWarpRows;
     int32_t entry = pages.ask(key);
-    barrier_wait(smem_ + Layout::kKeysAsked, 0);  // K first: V is not needed before R3
     uint32_t stage = 0;
     uint32_t parity = 1;  // the first time a stage is free
 #pragma unroll 1

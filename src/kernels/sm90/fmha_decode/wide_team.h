@@ -69,8 +69,7 @@ struct WideTeamLayout {
   static constexpr int kRowSums = kRowMaxima + 4 * kRows;
   static constexpr int kLast = kRowSums + 4 * kRows;  // whether all chunks are there
   static constexpr int kMaximaFull = kLast + 8;
-  static constexpr int kKeysAsked = kMaximaFull + 8;  // the last copies of the own keys are on their way
-  static constexpr int kSumsFull = kKeysAsked + 8;
+  static constexpr int kSumsFull = kMaximaFull + 8;
   static constexpr int kWeighed = kSumsFull + 8;       // P of an own granule
   static constexpr int kSummed = kWeighed + 8 * kOwn;  // the own granules
   static constexpr int kEndFull = kSummed + 8;         // row sums, and the counter is claimed
