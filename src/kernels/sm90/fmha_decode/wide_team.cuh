@@ -118,8 +118,6 @@ class WideTeam {
     barrier_arrive_expect(smem_ + Layout::kSumsFull, static_cast<uint32_t>(sums * Layout::kSumsBlock));
   }
 
-  // ---------------------------------------------------------------- the warps that score and sum outputs
-
   __device__ __forceinline__ void attend() {
     Scores s;
     score(s);
@@ -553,9 +551,6 @@ class WideTeam {
       finish_rows<Tag>(args_, unit_, at, places, chunks > 1 ? chain_chunks<Tag, 4>(args_, unit_, at, true) : parts[i]);
     }
   }
-
-  // ---------------------------------------------------------------- the warps that copy V and add up row sums, and the
-  // one that sends
 
   // Weights and sums of the own granules to the same places of the other blocks, one per lane. One warp does nothing
   // else, because an exchange takes thousands of clocks and whoever asks for it waits.
