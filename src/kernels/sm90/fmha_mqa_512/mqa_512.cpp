@@ -217,15 +217,15 @@ MqaPlan plan_mqa_512(const MqaProblem& problem, int multiprocessors) {
 }
 
 // Fitted to what an H200 takes for 8 to 128 heads, 1 to 128 sequences, 1024 to 16384 keys
-// (bench/results/2026-11-30-h200-decode-latent.json); microseconds.
+// (bench/results/2026-12-01-h200-decode-latent.json, -d576.json); microseconds.
 bool mqa_512_is_slow(const MqaProblem& problem, int multiprocessors) {
-  constexpr double kStart = 25.0;
-  constexpr double kGranule = 2.2;  // of a block
+  constexpr double kStart = 24.5;
+  constexpr double kGranule = 2.0;  // of a block
   // The decode kernels: a block takes a chunk of up to 16 rows, which it reads keys for.
   constexpr int64_t kDecodeRows = 16;
   constexpr double kDecodeStart = 13.0;
   constexpr double kDecodeGranule = 1.94;
-  constexpr double kDecodeKeys = 4.3e-4;  // of 1024 bytes
+  constexpr double kDecodeKeys = 4.5e-4;  // of 1024 bytes
   const int64_t granules = tile_granules(problem);
   const int64_t chunks = mqa_512_tile_chunks(problem);
   if (chunks == 0) {
