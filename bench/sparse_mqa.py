@@ -91,7 +91,6 @@ def measure(options, heads, topk, local, gathered):
     if topk != 0:
         lists = lists_of(options.tokens, options.keys, topk)
         source = {"k": gathered} if options.format == "dense" else fp8_pool(gathered[0, :, 0], 64)
-        # Positions behind all keys, which causal masks of gathered keys are about.
         segments.append(tessera.Segment(source.pop("k"), indices=lists, **source))
     sinks = torch.zeros(heads, device="cuda")
     call = tessera.SegmentedAttention(q, segments, sinks=sinks, softmax_scale=dim**-0.5, out_dtype=options.dtype)
