@@ -53,11 +53,12 @@ def fp8_pool(rows, page_size):
     count, dim = rows.shape
     table = torch.arange(-(-count // page_size), dtype=torch.int32, device="cuda")[None]
     if dim == 512:
-        pool = torch.zeros(table.numel(), page_size * 584, dtype=torch.uint8, device="cuda")
+        # A page takes whole multiples of 576 bytes.
+        pool = torch.zeros(table.numel(), -(-page_size * 584 // 576) * 576, dtype=torch.uint8, device="cuda")
         codes = pool[:, : page_size * 576].view(table.numel(), page_size, 576)
         codes[..., :448] = rows.view(-1, page_size, dim)[..., :448].to(torch.float8_e4m3fn).view(torch.uint8)
         codes[..., 448:] = rows.view(-1, page_size, dim)[..., 448:].contiguous().view(torch.uint8)
-        pool[:, page_size * 576 :].view(table.numel(), page_size, 8)[..., :7] = 127  # scales of 1
+        pool[:, page_size * 576 : page_size * 584].view(table.numel(), page_size, 8)[..., :7] = 127  # scales of 1
         return {"k": pool, "format": "fp8_v4", "page_size": page_size, "page_table": table, "max_seqlen_k": count}
     pool = torch.zeros(table.numel(), page_size, 656, dtype=torch.uint8, device="cuda")
     pool[..., :512] = rows.view(-1, page_size, dim)[..., :512].to(torch.float8_e4m3fn).view(torch.uint8)
@@ -93,7 +94,7 @@ def measure(options, heads, topk, local, gathered):
         source = {"k": gathered} if options.format == "dense" else fp8_pool(gathered[0, :, 0], 64)
         segments.append(tessera.Segment(source.pop("k"), indices=lists, **source))
     sinks = torch.zeros(heads, device="cuda")
-    call = tessera.SegmentedAttention(q, segments, sinks=sinks, softmax_scale=dim**-0.5, out_dtype=options.dtype)
+    call = tessera.SegmentedAttention(q, segments, sinks=sinks, head_dim_v=VALUE_DIM, softmax_scale=dim**-0.5, out_dtype=options.dtype)
     call.run()
     torch.cuda.synchronize()
     runs = {"tessera": call.run}
