@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("cuda_fmha_test", "cuda_cases_test", "device_oracle_test", "fmha_golden_test", "sm80_fmha_bytes_test",
             "sm90_prefill_bytes_test", "sm90_prefill_512_bytes_test", "sm90_mqa_512_bytes_test", "sm90_mqa_512_split_test",
-            "sm90_mqa_fp8_test", "sm90_decode_bytes_test", "sm90_softcap_test", "sm90_fp8_rows_test")
+            "sm90_mqa_fp8_test", "sm90_latent_team_test", "sm90_decode_bytes_test", "sm90_softcap_test", "sm90_fp8_rows_test")
 
 # A GoogleTest program with tests Suite.A to Suite.D. BAD, SLOW and DIES name the test that fails, hangs or crashes.
 TEST_PROGRAM = r"""#!/bin/bash
