@@ -5,8 +5,8 @@
                   [--format dense|fp8] [--dtype bfloat16] [--repeats 9] [--seconds 0] [--json FILE]
 
 Every query token sees the window of tokens up to its own and topk of `keys` keys, drawn at random without order (what sorts
-them is part of the call); topk 0: the window alone. Milliseconds between two events behind a spin, median, cells interleaved
-within a row's repeats; with --seconds also of calls back to back for so long, with clock and power. TFLOP/s: 2 x tokens x heads
+them is part of the call); topk 0: the window alone. Milliseconds between two events behind a spin, median, tessera and
+flash_mla by turns; with --seconds also of calls back to back for so long, with clock and power. TFLOP/s: 2 x tokens x heads
 x (window + topk) x (head dim + 512), the first tokens counted as if their windows were whole. Where flash_mla can be imported and
 takes the shape (head dim 576, or 512 in versions that have it), its sparse prefill runs beside it over the gathered keys alone.
 """
@@ -37,6 +37,7 @@ except ImportError:
     flash_mla = None
 
 VALUE_DIM = 512
+FP8_PAGE_KEYS = 64
 
 
 def lists_of(tokens, keys, topk):
@@ -91,7 +92,7 @@ def measure(options, heads, topk, local, gathered):
     lists = None
     if topk != 0:
         lists = lists_of(options.tokens, options.keys, topk)
-        source = {"k": gathered} if options.format == "dense" else fp8_pool(gathered[0, :, 0], 64)
+        source = {"k": gathered} if options.format == "dense" else fp8_pool(gathered[0, :, 0], FP8_PAGE_KEYS)
         segments.append(tessera.Segment(source.pop("k"), indices=lists, **source))
     sinks = torch.zeros(heads, device="cuda")
     call = tessera.SegmentedAttention(q, segments, sinks=sinks, head_dim_v=VALUE_DIM, softmax_scale=dim**-0.5, out_dtype=options.dtype)
@@ -128,6 +129,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--json", dest="out")
     options = parser.parse_args()
+    if min(options.topk) < 0 or max(options.topk) > options.keys or options.keys % FP8_PAGE_KEYS != 0:
+        parser.error(f"--topk, --keys: got {options.topk} of {options.keys}; allowed 0 to --keys, a multiple of {FP8_PAGE_KEYS}; change them")
     if not torch.cuda.is_available():
         print("sparse_mqa.py: got no CUDA device; allowed a Hopper GPU; run it on a machine that has one", file=sys.stderr)
         return 3
