@@ -10,11 +10,11 @@
 
 namespace tessera::sm90 {
 
-// What of a state a block chains: a group of pieces of one consumer.
+// What of a state a block chains: a group of pieces of one multiplier.
 struct MqaSlice {
   static constexpr int kPieces = kMqaPieceGroup;
-  static constexpr int kPerConsumer = MqaState::kPieces / kPieces;
-  static constexpr int kCount = kPerConsumer * MqaTiling::kConsumers;
+  static constexpr int kPerMultiplier = MqaState::kPieces / kPieces;
+  static constexpr int kCount = kPerMultiplier * MqaTiling::kMultipliers;
   static constexpr int kThreads = 128;
 };
 
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(MqaSlice::kThreads) combine_mqa_512_sm90(const
   if (first_state < 0) {
     return;  // the first kernel has finished it
   }
-  const int consumer = static_cast<int>(blockIdx.y) / MqaSlice::kPerConsumer;
-  const int slice = static_cast<int>(blockIdx.y) % MqaSlice::kPerConsumer;
+  const int multiplier = static_cast<int>(blockIdx.y) / MqaSlice::kPerMultiplier;
+  const int slice = static_cast<int>(blockIdx.y) % MqaSlice::kPerMultiplier;
   MqaArriving ahead[kAhead];
   int asked = 0;
   int states = 0;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(MqaSlice::kThreads) combine_mqa_512_sm90(const
     states += chunks_of(tile, segment).end - chunks_of(tile, segment).first;
   }
   const auto ask = [&](MqaArriving& to) {
-    to.ask(asked < states, MqaState::at(args.states, int64_t{first_state} + asked, consumer), slice);
+    to.ask(asked < states, MqaState::at(args.states, int64_t{first_state} + asked, multiplier), slice);
     ++asked;
   };
 #pragma unroll
@@ -132,12 +132,8 @@ __global__ void __launch_bounds__(MqaSlice::kThreads) combine_mqa_512_sm90(const
     }
     total.chain(superchunks);
   }
-  const MqaOutputs<Tag> outputs(args, consumer);
-  const auto where = outputs.place_of(tile);
-  typename MqaOutputs<Tag>::End finish;
-  outputs.finish_rows(total.rows, where, blockIdx.y == 0, finish);
-  const int64_t at[kRowsPerThread] = {outputs.output_at(where, 0), outputs.output_at(where, 1)};
-  outputs.store_group(total.o, slice * MqaSlice::kPieces, at, tile, finish);
+  MqaOutputs<Tag>(args, multiplier)
+      .template finish<MqaSlice::kPieces>(total.o, slice * MqaSlice::kPieces, total.rows, blockIdx.y == 0, tile);
 }
 
 }  // namespace tessera::sm90

@@ -2,8 +2,8 @@
 // rows, and the arguments they take. No device code.
 //
 // A block has 64 query rows. Keys go in granules (R0: 64 keys), each of which lies in shared memory once, as K and as
-// V. Two warpgroups score every other granule and sum one half of the output columns over all keys; a sum over keys is
-// never split, so no bit depends on it.
+// V. One warpgroup scores them, two sum one half of the output columns each over all keys; a sum over keys is never
+// split, so no bit depends on it.
 #pragma once
 
 #include <vector_types.h>
@@ -61,31 +61,30 @@ struct MqaTileWords {
   static constexpr int kWords = kHeader + int{kSegmentFields} * TESSERA_MAX_SEGMENTS;
 };
 
-// A pair of granules, as the producer describes it to the consumers: these flags, its segment, its first granule.
-struct MqaPairFlags {
-  static constexpr int kFresh = 1;        // a chunk (R8) begins with it
-  static constexpr int kSecond = 2;       // its second granule exists
-  static constexpr int kLast = 4;         // of the tile
-  static constexpr int kFirstMasked = 8;  // not all rows see all keys of the first granule
-  static constexpr int kSecondMasked = 16;
-  static constexpr int kLevelShift = 5;  // 1 + the level where the chunk before it goes; 0: there is none
+// A granule, as the producer describes it to the scoring warpgroup, and that one to the multiplying ones: these flags;
+// behind them its segment and its number there.
+struct MqaGranuleFlags {
+  static constexpr int kFresh = 1;   // a chunk (R8) begins with it
+  static constexpr int kMasked = 2;  // not all rows see all of its keys
+  static constexpr int kEndShift = 2;  // 1 + where the chunk goes that ends with it (MqaChain); 0: none does
 };
 
 // How the work is cut, whatever the head dim of Q and K.
 struct MqaTiling {
   static constexpr int kValueDims = 512;
-  static constexpr int kConsumers = 2;                      // warpgroups
-  static constexpr int kColumns = kValueDims / kConsumers;  // of O, per consumer
+  static constexpr int kMultipliers = 2;                      // warpgroups
+  static constexpr int kColumns = kValueDims / kMultipliers;  // of O, per multiplier
   static constexpr int kRows = 64;
   static constexpr int kGranule = 64;
   static constexpr int kChunkGranules = kChunkKeys / kGranule;
-  static constexpr int kBuffers = 2;  // granules of a pair, each scored by one consumer; chunks begin with a pair
+  static constexpr int kBuffers = 2;  // granules in shared memory
   static constexpr int kTileSlots = 4;
 
-  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kThreads = 128 * (kMultipliers + 2);
   static constexpr int kProducerRegisters = 56;
-  static constexpr int kConsumerRegisters = 224;
-  static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= 3 * (65536 / kThreads / 8 * 8),
+  static constexpr int kScorerRegisters = 104;
+  static constexpr int kMultiplierRegisters = 176;
+  static_assert(kProducerRegisters + kScorerRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128,
                 "registers: the roles together exceed what the block starts with");
 };
 
@@ -96,10 +95,10 @@ struct MqaLayout : MqaTiling {
   static constexpr int kValuePanels = kValueDims / kPanelColumns;
 
   // A granule arrives in groups of panels, the last of which has those that are not V too, and is given back in halves:
-  // the columns of a consumer.
+  // the columns of a multiplier.
   static constexpr int kGroups = 4;
   static constexpr int kGroupPanels = kValuePanels / kGroups;
-  static constexpr int kHalves = kConsumers;
+  static constexpr int kHalves = kMultipliers;
   static constexpr int kGroupsOfHalf = kGroups / kHalves;
   static constexpr bool begins_group(int panel) { return panel < kValuePanels && panel % kGroupPanels == 0; }
   static constexpr bool ends_group(int panel) { return panel + 1 == kPanels || begins_group(panel + 1); }
@@ -110,25 +109,27 @@ struct MqaLayout : MqaTiling {
   static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
   static constexpr int kQBytes = kPanels * panel_bytes(kRows);
   // P of a granule, per buffer, as the following. A panel that is not V is read for scores only: P takes its place, and
-  // the granule's last group is not fetched before both consumers have given back their halves.
+  // the granule's last group is not fetched before both multipliers have given back their halves.
   static constexpr bool kWeightsOverKeys = kPanels > kValuePanels;
   static constexpr int kWeightBytes = panel_bytes(kRows);
   static constexpr int kWeights = kWeightsOverKeys ? kKeys + kValuePanels * panel_bytes(kGranule) : kQ + kQBytes;
   static constexpr int kWeightStep = kWeightsOverKeys ? kBufferBytes : kWeightBytes;
   static_assert(!kWeightsOverKeys || kWeightBytes <= (kPanels - kValuePanels) * panel_bytes(kGranule));
-  static constexpr int kSums = kQ + kQBytes + (kWeightsOverKeys ? 0 : kBuffers * kWeightBytes);  // R7's, 16 bytes each
-  static constexpr int kSumBytes = 128 * 16;
-  static constexpr int kMaxima = kSums + kBuffers * kSumBytes;  // m behind it and a of R3, per row
-  static constexpr int kMaximaBytes = kRows * 8;
-  static constexpr int kAbsent = kMaxima + kBuffers * kMaximaBytes;  // a byte per key: 1 if it has no page
+  // What multipliers are told of a granule, per buffer: a of R3 for the two rows of four lanes each; m and l of a chunk
+  // that ends (R8) for the same; its flags.
+  static constexpr int kFactors = kQ + kQBytes + (kWeightsOverKeys ? 0 : kBuffers * kWeightBytes);
+  static constexpr int kFactorBytes = kRows * 4;
+  static constexpr int kClosed = kFactors + kBuffers * kFactorBytes;
+  static constexpr int kClosedBytes = kRows * 8;
+  static constexpr int kAbsent = kClosed + kBuffers * kClosedBytes;  // a byte per key: 1 if it has no page
   static constexpr int kAbsentBytes = kGranule;
   static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
-  static constexpr int kPairs = kTiles + kTileSlots * kTileBytes;  // the newest two, 16 bytes each
-  static constexpr int kOutputsAt = kPairs + 2 * 16;  // where a thread's rows of O are, 16 bytes per thread
+  static constexpr int kGranules = kTiles + kTileSlots * kTileBytes;  // descriptions, per buffer, 16 bytes each
+  static constexpr int kFlags = kGranules + kBuffers * 16;            // for multipliers, per buffer, 16 bytes apart
   // Scales of FP8 rows on their way, where they are not in the rows: 8 bytes for each of a producer thread's rows, per
   // buffer.
-  static constexpr int kScales = kOutputsAt + kConsumers * 128 * 16;
+  static constexpr int kScales = kFlags + kBuffers * 16;
   static constexpr int kScaleStep = 128 * 8;
   static constexpr int kBarriers = kScales + (kHeadDim == 512 ? kBuffers * kGranule / 16 * kScaleStep : 0);
   // Barriers, 8 bytes each.
@@ -136,9 +137,8 @@ struct MqaLayout : MqaTiling {
   static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
   static constexpr int kQFull = kEmpty + 8 * kBuffers * kHalves;  // Q and the tile's words
   static constexpr int kQEmpty = kQFull + 8;
-  static constexpr int kWeightsFull = kQEmpty + 8;               // per buffer: weights, sums, m and a
-  static constexpr int kPairFull = kWeightsFull + 8 * kBuffers;  // per description of a pair
-  static constexpr int kBytes = kPairFull + 8 * 2;
+  static constexpr int kWeightsFull = kQEmpty + 8;  // per buffer: weights, and what multipliers are told
+  static constexpr int kBytes = kWeightsFull + 8 * kBuffers;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 };
 
@@ -190,10 +190,10 @@ struct MqaArguments {
   int32_t total_items;
   float c;     // R0
   float bias;  // b of R4
-  // Scratch of R8, per level (chunks of a superchunk, superchunks of a segment, segments): (block, consumer, piece,
-  // thread), or null where a level is never used.
+  // Scratch of R8, per level (chunks of a superchunk, superchunks of a segment, segments): (block, multiplier,
+  // piece, thread), or null where a level is never used.
   float4* levels[3];
-  // The chunks' states of tiles that are cut: (tile, chunk, consumer, piece, thread), and the chunks that a tile has
+  // The chunks' states of tiles that are cut: (tile, chunk, multiplier, piece, thread), and the chunks that a tile has
   // room for. Chunks count from the first one with keys that the tile sees, through all segments.
   float4* states;
   int32_t tile_chunks;

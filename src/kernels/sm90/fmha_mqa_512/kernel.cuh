@@ -4,9 +4,10 @@
 
 #include "kernels/sm90/dependent_launch.cuh"
 #include "kernels/sm90/fmha_mqa_512/combine.cuh"
-#include "kernels/sm90/fmha_mqa_512/consumer.cuh"
 #include "kernels/sm90/fmha_mqa_512/mqa_512.h"
+#include "kernels/sm90/fmha_mqa_512/multiplier.cuh"
 #include "kernels/sm90/fmha_mqa_512/producer.cuh"
+#include "kernels/sm90/fmha_mqa_512/scorer.cuh"
 
 namespace tessera::sm90 {
 
@@ -14,17 +15,16 @@ template <class Layout>
 __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
-      // A thread's copies each; before the first ones what is absent.
+      // A thread's copies each; before the first ones the description, and what is absent.
       barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? 128 : 0));
     }
     for (int half = 0; half < Layout::kHalves; ++half) {
       barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), 128);
     }
     barrier_init(shared + Layout::kWeightsFull + 8 * buffer, 128);
-    barrier_init(shared + Layout::kPairFull + 8 * buffer, 1);
   }
   barrier_init(shared + Layout::kQFull, 128 + 1);
-  barrier_init(shared + Layout::kQEmpty, 128 * Layout::kConsumers);
+  barrier_init(shared + Layout::kQEmpty, 128 * (1 + Layout::kMultipliers));
   barrier_init_fence();
 }
 
@@ -43,9 +43,12 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
   if (warpgroup == 0) {
     give_registers<Layout::kProducerRegisters>();
     MqaProducer<Layout, Tag::kFp8>(args, shared).run();
+  } else if (warpgroup == 1) {
+    give_registers<Layout::kScorerRegisters>();
+    MqaScorer<Tag>(args, shared).run();
   } else {
-    take_registers<Layout::kConsumerRegisters>();
-    MqaConsumer<Tag>(args, shared, warpgroup - 1).run();
+    take_registers<Layout::kMultiplierRegisters>();
+    MqaMultiplier<Tag>(args, shared, warpgroup - 2).run();
   }
 }
 

@@ -69,8 +69,8 @@ int64_t tile_granules(const MqaProblem& p) {
   return granules;
 }
 
-// O (64, 256) in fp32 and four scalars a thread, per consumer.
-constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kConsumers};
+// O (64, 256) in fp32 and four scalars a thread, per multiplier.
+constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kMultipliers};
 
 // When tiles are cut. Below half of the device as many as it takes; else only if all states take less than a GiB.
 constexpr int64_t kMostStates = (int64_t{1} << 30) / int64_t{kStateBytes};

@@ -1,4 +1,4 @@
-// R9 and R12 for the rows of a tile as the threads of a consumer hold them: a thread has two rows, the second one 8
+// R9 and R12 for the rows of a tile as the threads of a multiplier hold them: a thread has two rows, the second one 8
 // further, and of each 8-column piece of O two columns.
 #pragma once
 
@@ -19,21 +19,62 @@ class MqaOutputs {
 
   static constexpr int kGroup = kMqaPieceGroup;
 
- public:
   // A thread's rows.
   struct Place {
     int64_t batch;
     int token[kRowsPerThread], head[kRowsPerThread];
     bool stored[kRowsPerThread];
   };
-  // What R9 needs beside O.
-  struct End {
-    float rescale[kRowsPerThread], inverse[kRowsPerThread];
+
+ public:
+  __device__ __forceinline__ MqaOutputs(const MqaArguments& args, int multiplier)
+      : args_(args), multiplier_(multiplier) {}
+
+  // R9 and R12 of `kPieces` pieces of O, the first of which is `piece`, of rows with these m and l. What is wanted of
+  // these two is stored, once per row if only one thread of those that have it `speaks`.
+  template <int kPieces>
+  __device__ __forceinline__ void finish(float (&o)[4 * kPieces], int piece, const StateRows& rows, bool speaks,
+                                         const MqaTile& tile) const {
+    static_assert(kPieces % kGroup == 0);
+    const Place where = place_of(tile);
     bool none[kRowsPerThread];
-  };
+    finish_rows(o, rows, where, speaks, none);
+    if (args_.o_rope.cos_table != nullptr) {
+#pragma unroll
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        turn_row(o, piece, where, h);
+      }
+    }
+    if (__any_sync(kAllLanes, none[0] || none[1])) {
+#pragma unroll
+      for (int i = 0; i < 4 * kPieces; ++i) {
+        o[i] = none[i / 2 % 2] ? 0.0F : o[i];
+      }
+    }
+    int64_t at[kRowsPerThread];
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      at[h] = output_at(where, h) + 8 * piece;
+    }
+    if (args_.wide_output) {
+#pragma unroll
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        if (where.stored[h]) {
+          store_wide(o, at[h], h);
+        }
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kPieces; i += kGroup) {
+#pragma unroll
+      for (int h = 0; h < kRowsPerThread; ++h) {
+        store_narrow(&o[4 * i], at[h] + 8 * i, where.stored[h], h);
+      }
+    }
+  }
 
-  __device__ __forceinline__ MqaOutputs(const MqaArguments& args, int consumer) : args_(args), consumer_(consumer) {}
-
+ private:
   __device__ __forceinline__ Place place_of(const MqaTile& tile) const {
     const int t = thread_index() % 128;
     Place where;
@@ -50,87 +91,70 @@ class MqaOutputs {
     }
     return where;
   }
-  // Where the consumer's columns of a row of O begin, in elements; -1: the row does not exist.
+  // Where the multiplier's columns of a row of O begin, in elements.
   __device__ __forceinline__ int64_t output_at(const Place& where, int h) const {
-    if (!where.stored[h]) {
-      return -1;
-    }
     return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
-           where.head[h] * args_.o_stride_head + consumer_ * MqaTiling::kColumns;
+           where.head[h] * args_.o_stride_head + multiplier_ * MqaTiling::kColumns;
   }
 
-  // From a state's scalars; those that are wanted are stored, once per row if only one consumer `speaks`.
-  __device__ __forceinline__ void finish_rows(const StateRows& rows, const Place& where, bool speaks, End& end) const {
+  // R9 but for the rounding to the dtype and the zeros of rows that have `none`.
+  template <int kOutputs>
+  __device__ __forceinline__ void finish_rows(float (&o)[kOutputs], const StateRows& rows, const Place& where,
+                                              bool speaks, bool (&none)[kRowsPerThread]) const {
+    float factor[kRowsPerThread];
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       const bool empty = rows.m[h] == minus_infinity();
       if (where.stored[h] && speaks) {
         store_scalars(rows.m[h], rows.l[h], empty, where, h);
       }
-      end.none[h] = empty;
-      end.rescale[h] = 1.0F;
+      none[h] = empty;
       float sum = rows.l[h];
       if (args_.sinks != nullptr) {
         const float sink = __fmul_rn(args_.sinks[where.stored[h] ? where.head[h] : 0], kLog2E);
-        end.none[h] = empty || sink == -minus_infinity();
-        if (!end.none[h] && sink != minus_infinity()) {
+        none[h] = empty || sink == -minus_infinity();
+        if (!none[h] && sink != minus_infinity()) {
           const float highest = fmaxf(rows.m[h], ceilf(sink));
-          end.rescale[h] = drop_weight(__fsub_rn(highest, rows.m[h]));
-          sum = __fadd_rn(__fmul_rn(sum, end.rescale[h]), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
+          const float rescale = drop_weight(__fsub_rn(highest, rows.m[h]));
+          sum = __fadd_rn(__fmul_rn(sum, rescale), soft_exp2(__fadd_rn(__fsub_rn(sink, highest), args_.bias)));
+          multiply_row(o, rescale, h);
         }
       }
-      end.inverse[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
+      factor[h] = args_.unnormalized ? 1.0F : __frcp_rn(sum);
     }
-  }
-
-  // Both rows of a group of pieces, the first of which is `piece`; at[h] is where row h begins, below 0 nowhere.
-  __device__ __forceinline__ void store_group(const float* o, int piece, const int64_t (&at)[kRowsPerThread],
-                                              const MqaTile& tile, const End& end) const {
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      float row[kGroup][2];
+      multiply_row(o, factor[h], h);
+    }
+  }
+  template <int kOutputs>
+  __device__ __forceinline__ static void multiply_row(float (&o)[kOutputs], float factor, int h) {
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float y = o[4 * i + 2 * h + e];
-          row[i][e] = end.none[h] ? 0.0F : __fmul_rn(__fmul_rn(y, end.rescale[h]), end.inverse[h]);
-        }
-      }
-      if (args_.o_rope.cos_table != nullptr && !end.none[h]) {
-        turn(row, piece, tile, h);
-      }
-      if (args_.wide_output) {
-        store_wide(row, at[h] + 8 * piece, at[h] >= 0);
-      } else {
-        store_narrow(row, at[h] + 8 * piece, at[h] >= 0);
-      }
+    for (int i = 2 * h; i < kOutputs; i += 4) {
+      o[i] = __fmul_rn(o[i], factor);
+      o[i + 1] = __fmul_rn(o[i + 1], factor);
     }
   }
 
- private:
-  // R12 of a row's group of pieces; a lane has both of a pair.
-  __device__ __forceinline__ void turn(float (&row)[kGroup][2], int piece, const MqaTile& tile, int h) const {
+  // R12 of a row; a lane has both of a pair.
+  template <int kOutputs>
+  __device__ __forceinline__ void turn_row(float (&o)[kOutputs], int piece, const Place& where, int h) const {
     const int pairs = args_.o_rope.rotary_dim / 2;
-    const int first = consumer_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
-    if (first + 8 * (kGroup - 1) - MqaTiling::kValueDims + 2 * pairs < 0) {
-      return;
-    }
-    const Place where = place_of(tile);
-    if (!where.stored[h]) {
+    const int first = multiplier_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
+    const int first_pair = (first - MqaTiling::kValueDims) / 2 + pairs;
+    if (!where.stored[h] || first_pair + kOutputs - 4 < 0) {
       return;
     }
     const int64_t sequence = args_.cu_seqlens_q != nullptr ? 0 : where.batch * args_.seqlen_q;
     const int position = __ldg(args_.o_rope.positions + sequence + where.token[h]);
     const bool known = position >= 0 && position < args_.o_rope.num_positions;
+    const int64_t angles = int64_t{position} * pairs + first_pair;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int pair = (first + 8 * i - MqaTiling::kValueDims) / 2 + pairs;
-      if (pair >= 0) {
-        const int64_t at = int64_t{position} * pairs + pair;
+    for (int i = 0; i < kOutputs / 4; ++i) {
+      if (first_pair + 4 * i >= 0) {
         const float nan = __uint_as_float(0x7fc00000U);
-        turn_back(row[i][0], row[i][1], known ? __ldg(args_.o_rope.cos_table + at) : nan,
-                  known ? __ldg(args_.o_rope.sin_table + at) : nan);
+        turn_back(o[4 * i + 2 * h], o[4 * i + 2 * h + 1], known ? __ldg(args_.o_rope.cos_table + angles + 4 * i) : nan,
+                  known ? __ldg(args_.o_rope.sin_table + angles + 4 * i) : nan);
       }
     }
   }
@@ -150,22 +174,22 @@ class MqaOutputs {
     put(args_.row_sum, empty ? 0.0F : l);
   }
   // A lane's columns are 8 i + 2 q and the next of piece i.
-  __device__ __forceinline__ void store_wide(const float (&x)[kGroup][2], int64_t at, bool stored) const {
+  template <int kOutputs>
+  __device__ __forceinline__ void store_wide(const float (&x)[kOutputs], int64_t at, int h) const {
     float* const o = static_cast<float*>(args_.o) + at + thread_index() % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      if (stored) {  // -0 as +0
-        asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[i][0], 0.0F)),
-                     "f"(__fadd_rn(x[i][1], 0.0F))
-                     : "memory");
-      }
+    for (int i = 0; i < kOutputs / 4; ++i) {  // -0 as +0
+      asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[4 * i + 2 * h], 0.0F)),
+                   "f"(__fadd_rn(x[4 * i + 2 * h + 1], 0.0F))
+                   : "memory");
     }
   }
-  __device__ __forceinline__ void store_narrow(const float (&x)[kGroup][2], int64_t at, bool stored) const {
+  // A group of pieces.
+  __device__ __forceinline__ void store_narrow(const float* x, int64_t at, bool stored, int h) const {
     uint32_t pair[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      pair[i] = finish_pair<kElement>(x[i][0], x[i][1]);
+      pair[i] = finish_pair<kElement>(x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
     }
     const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);
     if (stored) {
@@ -178,7 +202,7 @@ class MqaOutputs {
   }
 
   const MqaArguments& args_;
-  int consumer_;
+  int multiplier_;
 };
 
 }  // namespace tessera::sm90

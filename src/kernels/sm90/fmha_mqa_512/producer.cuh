@@ -54,7 +54,7 @@ class MqaProducer {
   __device__ __forceinline__ MqaProducer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
-    uint32_t turns = 0;  // bit b: parity of the next use of buffer b
+    uint32_t granules = 0;  // so far
 #pragma unroll 1
     for (uint32_t round = 0; index_of(round) < args_.total_items; ++round) {
       describe(round);
@@ -72,25 +72,21 @@ class MqaProducer {
       MqaPlace place = walk.first();
       int32_t entries[kOwnRows];
       ask(tile, place, entries);
-      int level = 0;  // of the pair that begins with `place`
-      uint32_t buffer = 0;
       uint32_t codes = kNone;  // what is not bf16 yet of the granule before: 4 * its buffer + its first group of those
 #pragma unroll 1
       while (place.valid()) {
         const bool fp8 = kFp8 && args_.segments[place.segment].fp8;
-        while (kFp8 && codes != kNone && !is_empty(buffer, turns >> buffer & 1U)) {
+        const uint32_t buffer = granules % Layout::kBuffers;
+        const uint32_t parity = granules / Layout::kBuffers % 2;
+        while (kFp8 && codes != kNone && !is_empty(buffer, parity)) {
           codes = convert_group(codes, false);
         }
-        const MqaPlace next = fetch_granule(tile, walk, place, entries, buffer, turns >> buffer & 1U, level);
-        turns ^= 1U << buffer;
+        place = fetch_granule(tile, walk, place, entries, buffer, parity);
+        ++granules;
         while (kFp8 && codes != kNone) {
           codes = convert_group(codes, fp8);
         }
         codes = fp8 ? Layout::kGroups * buffer : kNone;
-        const bool fresh = next.valid() && walk.is_fresh(next);
-        level = fresh ? 1 + level_between(place, next) : 0;
-        buffer = fresh ? 0 : buffer ^ 1U;
-        place = next;
       }
       while (kFp8 && codes != kNone) {
         codes = convert_group(codes, false);
@@ -110,7 +106,7 @@ class MqaProducer {
     return static_cast<int>(blockIdx.x + round * gridDim.x);
   }
 
-  // By the first warp; the slot was last read for tile round - 4, which the consumers have left: they gave back Q of
+  // By the first warp; the slot was last read for tile round - 4, which the others have left: they gave back Q of
   // tile round - 2.
   __device__ __forceinline__ void describe(uint32_t round) const {
     if (uniform(thread() / 32) == 0) {
@@ -125,17 +121,12 @@ class MqaProducer {
            : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
                                                                                       : 0;
   }
-  // For the consumers: flags of the pair that begins with a granule, where the chunk before it goes, and what follows
-  // it.
-  __device__ __forceinline__ int flags_of(const MqaWalk& walk, const MqaPlace& first, const MqaPlace& next,
-                                          int level) const {
-    using Flags = MqaPairFlags;
-    const MqaSegment& segment = args_.segments[first.segment];
-    const bool second = next.valid() && !walk.is_fresh(next);
-    const bool last = !(second ? walk.next(next) : next).valid();
-    return (walk.is_fresh(first) ? Flags::kFresh : 0) | (second ? Flags::kSecond : 0) | (last ? Flags::kLast : 0) |
-           (walk.is_masked(segment, first) ? Flags::kFirstMasked : 0) |
-           (second && walk.is_masked(segment, next) ? Flags::kSecondMasked : 0) | level << Flags::kLevelShift;
+  // Flags of a granule; the one behind it is `next`.
+  __device__ __forceinline__ int flags_of(const MqaWalk& walk, const MqaPlace& place, const MqaPlace& next) const {
+    using Flags = MqaGranuleFlags;
+    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
+    return (walk.is_fresh(place) ? Flags::kFresh : 0) |
+           (walk.is_masked(args_.segments[place.segment], place) ? Flags::kMasked : 0) | (to + 1) << Flags::kEndShift;
   }
 
   // Where the thread's pieces of panel 0 go, in a tile of 64 rows; those of its next row are kRowStep rows further.
@@ -205,15 +196,15 @@ class MqaProducer {
 
   // The granule at `place`, whose tables' `entries` are known; asks for those of the next one, which is returned.
   __device__ __forceinline__ MqaPlace fetch_granule(const MqaTile& tile, const MqaWalk& walk, const MqaPlace& place,
-                                                    int32_t (&entries)[kOwnRows], uint32_t buffer, uint32_t parity,
-                                                    int level) const {
+                                                    int32_t (&entries)[kOwnRows], uint32_t buffer,
+                                                    uint32_t parity) const {
     const MqaSegment& s = args_.segments[place.segment];
     const int first_key = tile.get(place.segment, Words::kFirstKey);
     const int stop_key = tile.get(place.segment, Words::kStopKey);
     const int first_token = tile.get(place.segment, Words::kFirstToken);
     const bool paged = s.page_table != nullptr && s.sorted == nullptr;
     const MqaPlace next = walk.next(place);
-    const int flags = buffer == 0 ? flags_of(walk, place, next, level) : 0;
+    const int flags = flags_of(walk, place, next);
     const uint16_t* rows_at[kOwnRows];
     uint32_t present = 0;
 #pragma unroll
@@ -258,11 +249,10 @@ class MqaProducer {
       }
     }
     wait_empty(buffer, 0, parity);
-    if (buffer == 0 && thread() == 0) {
-      store_shared(shared_ + Layout::kPairs + parity * 16, make_int4(flags, place.segment, place.granule, 0));
-      barrier_arrive(shared_ + Layout::kPairFull + 8 * parity);
+    if (thread() == 0) {
+      store_shared(shared_ + Layout::kGranules + buffer * 16, make_int4(flags, place.segment, place.granule, 0));
     }
-    barrier_arrive(full);  // releases what is absent
+    barrier_arrive(full);  // releases the description, and what is absent
     const uint32_t to = pieces_at(buffer);
     if (kFp8 && s.fp8) {
       fetch_fp8_rows(to, full, buffer, parity, rows_at, present);
@@ -323,7 +313,7 @@ class MqaProducer {
     }
   }
   // The first group of `codes` becomes bf16; returns what is left. `behind`: another granule's codes have been asked
-  // for since. Loops rather than unrolled: the instruction cache has two consumers to hold too.
+  // for since. Loops rather than unrolled: the instruction cache has the other roles to hold too.
   __device__ __forceinline__ uint32_t convert_group(uint32_t codes, bool behind) const {
     const uint32_t buffer = codes / Layout::kGroups;
     const int group = static_cast<int>(codes % Layout::kGroups);
@@ -376,7 +366,7 @@ class MqaProducer {
     }
     return both;
   }
-  // The consumer of a half has left it.
+  // The multiplier of a half has left it.
   __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t parity) const {
     barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U);
   }

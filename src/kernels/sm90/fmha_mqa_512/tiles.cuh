@@ -45,6 +45,9 @@ struct MqaTile {
   }
 };
 
+// Where the state of a chunk goes that a tile ends with: behind the levels of MqaArguments.
+inline constexpr int kMqaFinish = 3;
+
 // A granule of the walk: ascending in a segment, segments in their order.
 struct MqaPlace {
   int segment, granule;

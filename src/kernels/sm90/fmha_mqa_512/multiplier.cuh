@@ -1,0 +1,136 @@
+// A warpgroup that multiplies: 256 columns of O over all granules (R6), chunks one behind the other (R8).
+#pragma once
+
+#include "kernels/sm90/fmha_decode/fragments.cuh"
+#include "kernels/sm90/fmha_mqa_512/finish.cuh"
+#include "kernels/sm90/smem_tile.cuh"
+#include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/wgmma.cuh"
+
+namespace tessera::sm90 {
+
+template <class Tag>
+class MqaMultiplier {
+  using Layout = MqaLayout<Tag::kHeadDim>;
+  using Words = MqaTileWords;
+  using Flags = MqaGranuleFlags;
+  using Chain = MqaChain<Tag>;
+  static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
+  static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
+  // O as two accumulators: ptxas has no room for one of 256 columns beside what a block of 512 threads starts with.
+  static constexpr int kParts = 2;
+  static constexpr int kPartPanels = Layout::kColumns / kParts / kPanelColumns;
+  using Outputs = float[Layout::kColumns / 2];
+  using Part = float[Layout::kColumns / 2 / kParts];
+
+ public:
+  __device__ __forceinline__ MqaMultiplier(const MqaArguments& args, uint32_t shared, int multiplier)
+      : args_(args), shared_(shared), multiplier_(multiplier) {}
+
+  __device__ __forceinline__ void run() const {
+    uint32_t granules = 0;  // so far
+    Outputs o;              // of the chunk
+    const Chain chain(args_, multiplier_);
+#pragma unroll 1
+    for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
+      barrier_wait(shared_ + Layout::kQFull, round % 2);
+      const MqaTile tile = MqaTile::at<Layout>(shared_, round);
+      const int work = uniform(tile.get(Words::kWork));
+      // Nothing is read of Q; but without this a tile could be described over the one that is still multiplied.
+      barrier_arrive(shared_ + Layout::kQEmpty);
+      if (work != Words::kOthers) {
+        uint32_t used = 0;
+        int to = kMqaFinish;
+#pragma unroll 1
+        do {
+          StateRows rows;
+          rows.clear();
+          if (work == Words::kKeys) {
+            to = chunk(o, rows, granules);
+          }
+          chain.close(o, rows, to, used, tile);
+        } while (to != kMqaFinish);
+      }
+    }
+  }
+
+ private:
+  // The granules of a chunk; m and l of its rows; returns where it goes.
+  __device__ __forceinline__ int chunk(Outputs& o, StateRows& rows, uint32_t& granules) const {
+    int ends;
+    uint32_t buffer;
+#pragma unroll 1
+    while (true) {
+      buffer = granules % Layout::kBuffers;
+      barrier_wait(shared_ + Layout::kWeightsFull + 8 * buffer, granules / Layout::kBuffers % 2);
+      fence_async_proxy();
+      ++granules;
+      const int flags = uniform(load_shared(shared_ + Layout::kFlags + buffer * 16));
+      const bool keep = (flags & Flags::kFresh) == 0;
+      if (keep) {
+        const float2 a = load_pair(shared_ + Layout::kFactors + buffer * Layout::kFactorBytes + thread() / 4 * 8);
+        if (__any_sync(kAllLanes, a.x != 1.0F || a.y != 1.0F)) {
+          const float factors[kRowsPerThread] = {a.x, a.y};
+          rescale_output(o, factors);
+        }
+      }
+      multiply(o, buffer, keep);
+      ends = flags >> Flags::kEndShift;
+      if (ends != 0) {
+        break;
+      }
+      release(buffer);
+    }
+    const uint4 closed = load_piece(shared_ + Layout::kClosed + buffer * Layout::kClosedBytes + thread() / 4 * 16);
+    rows = {{__uint_as_float(closed.x), __uint_as_float(closed.y)},
+            {__uint_as_float(closed.z), __uint_as_float(closed.w)}};
+    release(buffer);
+    return ends - 1;
+  }
+  // Gives back the own half of a buffer's granule; every lane for what it has read: racecheck orders an arrival by
+  // nothing else.
+  __device__ __forceinline__ void release(uint32_t buffer) const {
+    barrier_arrive(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + multiplier_));
+  }
+
+  // R6 of a granule. `keep`: it is not the first one of its chunk.
+  __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep) const {
+    using Values = MnMajorTile<Layout::kGranule>;
+    const int lane = thread() % 32;
+    const int row = thread() / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+    const uint32_t weights = shared_ + Layout::kWeights + buffer * Layout::kWeightStep;
+    uint32_t p[kBlocks][4];
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      load_matrices(p[block], weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8));
+    }
+    const uint64_t v = tile_descriptor<Values>(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes +
+                                               multiplier_ * (Layout::kValuePanels / Layout::kHalves) *
+                                                   panel_bytes(Layout::kGranule));
+    wgmma_fence();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const uint64_t columns = v + static_cast<uint64_t>(part * kPartPanels * panel_bytes(Layout::kGranule) >> 4);
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+        wgmma_rs<kElement>(part_of(o, part), p[block], Values::step(columns, block), block > 0 || keep);
+      }
+      wgmma_commit();
+    }
+    wgmma_wait<0>();
+    pin_registers(o);
+  }
+
+  __device__ __forceinline__ static Part& part_of(Outputs& o, int part) {
+    return reinterpret_cast<Part&>(o[part * int{sizeof(Part) / sizeof(float)}]);
+  }
+  __device__ __forceinline__ static int thread() {
+    return thread_index() & 127;  // and not %, which minds negative numbers
+  }
+
+  const MqaArguments& args_;
+  uint32_t shared_;
+  int multiplier_;
+};
+
+}  // namespace tessera::sm90
