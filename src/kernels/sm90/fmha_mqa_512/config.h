@@ -94,12 +94,10 @@ struct MqaLayout : MqaTiling {
   static constexpr int kPanels = kHeadDim / kPanelColumns;
   static constexpr int kValuePanels = kValueDims / kPanelColumns;
 
-  // A granule arrives in groups of panels, the last of which has those that are not V too, and is given back in halves:
-  // the columns of a multiplier.
+  // A granule arrives and is given back in groups of panels; the last one has those that are not V too.
   static constexpr int kGroups = 4;
   static constexpr int kGroupPanels = kValuePanels / kGroups;
-  static constexpr int kHalves = kMultipliers;
-  static constexpr int kGroupsOfHalf = kGroups / kHalves;
+  static constexpr int kOwnGroups = kGroups / kMultipliers;  // of a multiplier's columns
   static constexpr bool begins_group(int panel) { return panel < kValuePanels && panel % kGroupPanels == 0; }
   static constexpr bool ends_group(int panel) { return panel + 1 == kPanels || begins_group(panel + 1); }
   static constexpr int group_of(int panel) { return panel < kValuePanels ? panel / kGroupPanels : kGroups - 1; }
@@ -109,7 +107,7 @@ struct MqaLayout : MqaTiling {
   static constexpr int kQ = kKeys + kBuffers * kBufferBytes;
   static constexpr int kQBytes = kPanels * panel_bytes(kRows);
   // P of a granule, per buffer, as the following. A panel that is not V is read for scores only: P takes its place, and
-  // the granule's last group is not fetched before both multipliers have given back their halves.
+  // the granule's last group is not fetched before the others have been given back.
   static constexpr bool kWeightsOverKeys = kPanels > kValuePanels;
   static constexpr int kWeightBytes = panel_bytes(kRows);
   static constexpr int kWeights = kWeightsOverKeys ? kKeys + kValuePanels * panel_bytes(kGranule) : kQ + kQBytes;
@@ -134,8 +132,8 @@ struct MqaLayout : MqaTiling {
   static constexpr int kBarriers = kScales + (kHeadDim == 512 ? kBuffers * kGranule / 16 * kScaleStep : 0);
   // Barriers, 8 bytes each.
   static constexpr int kFull = kBarriers;                         // per buffer and group
-  static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and half
-  static constexpr int kQFull = kEmpty + 8 * kBuffers * kHalves;  // Q and the tile's words
+  static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and group
+  static constexpr int kQFull = kEmpty + 8 * kBuffers * kGroups;  // Q and the tile's words
   static constexpr int kQEmpty = kQFull + 8;
   static constexpr int kWeightsFull = kQEmpty + 8;  // per buffer: weights, and what multipliers are told
   static constexpr int kBytes = kWeightsFull + 8 * kBuffers;

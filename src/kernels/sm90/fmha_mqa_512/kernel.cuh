@@ -17,9 +17,7 @@ __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
     for (int group = 0; group < Layout::kGroups; ++group) {
       // A thread's copies each; before the first ones the description, and what is absent.
       barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? 128 : 0));
-    }
-    for (int half = 0; half < Layout::kHalves; ++half) {
-      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), 128);
+      barrier_init(shared + Layout::kEmpty + 8 * (Layout::kGroups * buffer + group), 128);
     }
     barrier_init(shared + Layout::kWeightsFull + 8 * buffer, 128);
   }

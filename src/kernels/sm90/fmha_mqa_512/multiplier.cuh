@@ -18,8 +18,7 @@ class MqaMultiplier {
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
   static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
   // O as two accumulators: ptxas has no room for one of 256 columns beside what a block of 512 threads starts with.
-  static constexpr int kParts = 2;
-  static constexpr int kPartPanels = Layout::kColumns / kParts / kPanelColumns;
+  static constexpr int kParts = Layout::kOwnGroups;
   using Outputs = float[Layout::kColumns / 2];
   using Part = float[Layout::kColumns / 2 / kParts];
 
@@ -79,21 +78,21 @@ class MqaMultiplier {
       if (ends != 0) {
         break;
       }
-      release(buffer);
+      release(buffer, kParts - 1);
     }
     const uint4 closed = load_piece(shared_ + Layout::kClosed + buffer * Layout::kClosedBytes + thread() / 4 * 16);
     rows = {{__uint_as_float(closed.x), __uint_as_float(closed.y)},
             {__uint_as_float(closed.z), __uint_as_float(closed.w)}};
-    release(buffer);
+    release(buffer, kParts - 1);
     return ends - 1;
   }
-  // Gives back the own half of a buffer's granule; every lane for what it has read: racecheck orders an arrival by
-  // nothing else.
-  __device__ __forceinline__ void release(uint32_t buffer) const {
-    barrier_arrive(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + multiplier_));
+  // Gives back the group of a buffer that is a part of the own columns; every lane for what it has read: racecheck
+  // orders an arrival by nothing else.
+  __device__ __forceinline__ void release(uint32_t buffer, int part) const {
+    barrier_arrive(shared_ + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
   }
 
-  // R6 of a granule. `keep`: it is not the first one of its chunk.
+  // R6 of a granule, all groups of which but the last one are given back. `keep`: it is not the first one of its chunk.
   __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep) const {
     using Values = MnMajorTile<Layout::kGranule>;
     const int lane = thread() % 32;
@@ -104,21 +103,25 @@ class MqaMultiplier {
     for (int block = 0; block < kBlocks; ++block) {
       load_matrices(p[block], weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8));
     }
+    static_assert(kParts == 2);
     const uint64_t v = tile_descriptor<Values>(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes +
-                                               multiplier_ * (Layout::kValuePanels / Layout::kHalves) *
+                                               multiplier_ * Layout::kOwnGroups * Layout::kGroupPanels *
                                                    panel_bytes(Layout::kGranule));
     wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const uint64_t columns = v + static_cast<uint64_t>(part * kPartPanels * panel_bytes(Layout::kGranule) >> 4);
+      const uint64_t columns = v + static_cast<uint64_t>(part * Layout::kGroupPanels * panel_bytes(Layout::kGranule) >> 4);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         wgmma_rs<kElement>(part_of(o, part), p[block], Values::step(columns, block), block > 0 || keep);
       }
       wgmma_commit();
     }
+    wgmma_wait<1>();
+    pin_registers(part_of(o, 0));
+    release(buffer, 0);
     wgmma_wait<0>();
-    pin_registers(o);
+    pin_registers(part_of(o, 1));
   }
 
   __device__ __forceinline__ static Part& part_of(Outputs& o, int part) {

@@ -352,23 +352,21 @@ class MqaProducer {
     return (opaque(static_cast<int>(present)) >> i & 1) != 0;
   }
   __device__ __forceinline__ void wait_for_panel(int panel, uint32_t buffer, uint32_t parity) const {
-    const int group = Layout::group_of(panel);
-    if (Layout::begins_group(panel) && group % Layout::kGroupsOfHalf == 0) {
-      wait_empty(buffer, group / Layout::kGroupsOfHalf, parity);
+    if (Layout::begins_group(panel)) {
+      wait_empty(buffer, Layout::group_of(panel), parity);
     }
   }
-  // Whether both halves have been left.
+  // Whether all groups have been given back.
   __device__ __forceinline__ bool is_empty(uint32_t buffer, uint32_t parity) const {
-    bool both = true;
+    bool all = true;
 #pragma unroll
-    for (int half = 0; half < Layout::kHalves; ++half) {
-      both = barrier_is_done(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U) && both;
+    for (int group = 0; group < Layout::kGroups; ++group) {
+      all = barrier_is_done(shared_ + Layout::kEmpty + 8 * (Layout::kGroups * buffer + group), parity ^ 1U) && all;
     }
-    return both;
+    return all;
   }
-  // The multiplier of a half has left it.
-  __device__ __forceinline__ void wait_empty(uint32_t buffer, int half, uint32_t parity) const {
-    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kHalves * buffer + half), parity ^ 1U);
+  __device__ __forceinline__ void wait_empty(uint32_t buffer, int group, uint32_t parity) const {
+    barrier_wait(shared_ + Layout::kEmpty + 8 * (Layout::kGroups * buffer + group), parity ^ 1U);
   }
 
   const MqaArguments& args_;
