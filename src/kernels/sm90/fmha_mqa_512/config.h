@@ -2,8 +2,8 @@
 // rows, and the arguments they take. No device code.
 //
 // A block has 64 query rows. Keys go in granules (R0: 64 keys), each of which lies in shared memory once, as K and as
-// V. One warpgroup scores them, two sum one half of the output columns each over all keys; a sum over keys is never
-// split, so no bit depends on it.
+// V. Two warpgroups fetch and score every other granule, two sum one half of the output columns each over all of them; a
+// sum over keys is never split, so no bit depends on it.
 #pragma once
 
 #include <vector_types.h>
@@ -61,30 +61,28 @@ struct MqaTileWords {
   static constexpr int kWords = kHeader + int{kSegmentFields} * TESSERA_MAX_SEGMENTS;
 };
 
-// A granule, as the producer describes it to the scoring warpgroup, and that one to the multiplying ones: these flags;
-// behind them its segment and its number there.
+// What multipliers are told of a granule.
 struct MqaGranuleFlags {
-  static constexpr int kFresh = 1;   // a chunk (R8) begins with it
-  static constexpr int kMasked = 2;  // not all rows see all of its keys
-  static constexpr int kEndShift = 2;  // 1 + where the chunk goes that ends with it (MqaChain); 0: none does
+  static constexpr int kFresh = 1;     // a chunk (R8) begins with it
+  static constexpr int kEndShift = 1;  // 1 + where the chunk goes that ends with it (MqaChain); 0: none does
 };
 
 // How the work is cut, whatever the head dim of Q and K.
 struct MqaTiling {
   static constexpr int kValueDims = 512;
-  static constexpr int kMultipliers = 2;                      // warpgroups
+  static constexpr int kScorers = 2;      // warpgroups, each with a buffer of its own
+  static constexpr int kMultipliers = 2;  // warpgroups
   static constexpr int kColumns = kValueDims / kMultipliers;  // of O, per multiplier
   static constexpr int kRows = 64;
   static constexpr int kGranule = 64;
   static constexpr int kChunkGranules = kChunkKeys / kGranule;
-  static constexpr int kBuffers = 2;  // granules in shared memory
+  static constexpr int kBuffers = kScorers;  // granules in shared memory
   static constexpr int kTileSlots = 4;
 
-  static constexpr int kThreads = 128 * (kMultipliers + 2);
-  static constexpr int kProducerRegisters = 56;
-  static constexpr int kScorerRegisters = 104;
-  static constexpr int kMultiplierRegisters = 176;
-  static_assert(kProducerRegisters + kScorerRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128,
+  static constexpr int kThreads = 128 * (kScorers + kMultipliers);
+  static constexpr int kScorerRegisters = 96;
+  static constexpr int kMultiplierRegisters = 160;
+  static_assert(kScorers * kScorerRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128,
                 "registers: the roles together exceed what the block starts with");
 };
 
@@ -114,29 +112,36 @@ struct MqaLayout : MqaTiling {
   static constexpr int kWeightStep = kWeightsOverKeys ? kBufferBytes : kWeightBytes;
   static_assert(!kWeightsOverKeys || kWeightBytes <= (kPanels - kValuePanels) * panel_bytes(kGranule));
   // What multipliers are told of a granule, per buffer: a of R3 for the two rows of four lanes each; m and l of a chunk
-  // that ends (R8) for the same; its flags.
+  // that ends (R8) for the same; MqaGranuleFlags.
   static constexpr int kFactors = kQ + kQBytes + (kWeightsOverKeys ? 0 : kBuffers * kWeightBytes);
   static constexpr int kFactorBytes = kRows * 4;
   static constexpr int kClosed = kFactors + kBuffers * kFactorBytes;
   static constexpr int kClosedBytes = kRows * 8;
-  static constexpr int kAbsent = kClosed + kBuffers * kClosedBytes;  // a byte per key: 1 if it has no page
+  // What a scorer leaves to the other one: m of R3 for the two rows of four lanes, l of R7 per thread.
+  static constexpr int kMaxima = kClosed + kBuffers * kClosedBytes;
+  static constexpr int kMaximaBytes = kRows * 4;
+  static constexpr int kSums = kMaxima + kBuffers * kMaximaBytes;
+  static constexpr int kSumBytes = 128 * 16;
+  static constexpr int kAbsent = kSums + kBuffers * kSumBytes;  // a byte per key: 1 if it has no page
   static constexpr int kAbsentBytes = kGranule;
   static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
-  static constexpr int kGranules = kTiles + kTileSlots * kTileBytes;  // descriptions, per buffer, 16 bytes each
-  static constexpr int kFlags = kGranules + kBuffers * 16;            // for multipliers, per buffer, 16 bytes apart
-  // Scales of FP8 rows on their way, where they are not in the rows: 8 bytes for each of a producer thread's rows, per
+  static constexpr int kFlags = kTiles + kTileSlots * kTileBytes;  // per buffer, 16 bytes apart
+  // Scales of FP8 rows on their way, where they are not in the rows: 8 bytes for each of a scorer thread's rows, per
   // buffer.
   static constexpr int kScales = kFlags + kBuffers * 16;
   static constexpr int kScaleStep = 128 * 8;
   static constexpr int kBarriers = kScales + (kHeadDim == 512 ? kBuffers * kGranule / 16 * kScaleStep : 0);
   // Barriers, 8 bytes each.
-  static constexpr int kFull = kBarriers;                         // per buffer and group
-  static constexpr int kEmpty = kFull + 8 * kBuffers * kGroups;   // per buffer and group
-  static constexpr int kQFull = kEmpty + 8 * kBuffers * kGroups;  // Q and the tile's words
+  static constexpr int kEmpty = kBarriers;                                // per buffer and group
+  static constexpr int kQFull = kEmpty + 8 * kBuffers * kGroups;
   static constexpr int kQEmpty = kQFull + 8;
-  static constexpr int kWeightsFull = kQEmpty + 8;  // per buffer: weights, and what multipliers are told
-  static constexpr int kBytes = kWeightsFull + 8 * kBuffers;
+  static constexpr int kMoved = kQEmpty + 8;                 // per buffer: m
+  static constexpr int kSummed = kMoved + 8 * kBuffers;      // per buffer: l
+  static constexpr int kWeighed = kSummed + 8 * kBuffers;    // per buffer: weights, and what multipliers are told
+  static constexpr int kTileFull = kWeighed + 8 * kBuffers;  // per description of a tile
+  static constexpr int kTileEmpty = kTileFull + 8 * kTileSlots;
+  static constexpr int kBytes = kTileEmpty + 8 * kTileSlots;
   static_assert(kBytes <= 232448, "shared memory: allowed 227 KiB per block on sm_90");
 };
 

@@ -22,19 +22,18 @@ std::string explain(const tessera_fmha_params& p) {
   return fmt::format(
       "variant: sm90_mqa_hd{}_{}\n"
       "instructions: cp.async by rows, wgmma m64n64k16 and m64n256k16, setmaxnreg\n"
-      "tiles: {} rows (heads of {}) by granules of {} keys, which lie in shared memory once, as K and as V; one "
-      "warpgroup scores them, two sum {} columns of O each over all\n"
+      "tiles: {} rows (heads of {}) by granules of {} keys, which lie in shared memory once, as K and as V; "
+      "each of two warpgroups fetches and scores every other one, two sum {} columns of O each over all\n"
       "query tiles: {} units of {}\n"
       "grid: one block per multiprocessor, {} threads each; tiles that leave some without work are cut at ends of "
       "chunks "
       "({} keys), and a second kernel chains those\n"
-      "roles: producer warpgroup ({} registers), scoring warpgroup ({}), {} multiplying warpgroups ({})\n"
+      "roles: {} warpgroups that fetch and score ({} registers), {} that multiply ({})\n"
       "shared memory: {} bytes: granules {} x {} at {}; Q {} at {}; P {} x {} at {}{}; factors of O at {}; tiles at "
       "{}; barriers at {}\n"
       "{}{}",
       p.head_dim_qk, p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, gathered ? "a query token" : "all query tokens",
-      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kProducerRegisters,
-      L::kScorerRegisters, L::kMultipliers, L::kMultiplierRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ,
+      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kScorers, L::kScorerRegisters, L::kMultipliers, L::kMultiplierRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ,
       L::kBuffers, L::kWeightBytes, L::kWeights,
       L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "", L::kFactors, L::kTiles,
       L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "",

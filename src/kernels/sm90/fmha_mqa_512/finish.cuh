@@ -28,7 +28,7 @@ class MqaChain {
   using Outputs = MqaOutputs<Tag>;
   static constexpr int kOutputs = Layout::kColumns / 2;
   static constexpr int kPieces = MqaState::kPieces;
-  static constexpr int kBatch = 4;  // pieces on their way
+  static constexpr int kBatch = 2;  // pieces on their way
   static constexpr int kSteps = kPieces / kBatch;
 
  public:

@@ -19,35 +19,6 @@ __device__ __forceinline__ void copy_small_piece(uint32_t destination, const uin
                "r"(present ? kBytes : 0), "n"(kBytes)
                : "memory");
 }
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// The thread's committed copies but the newest kPending groups have landed.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-// The same for 0 to 7 groups.
-__device__ __forceinline__ void wait_copies(int pending) {
-  switch (pending) {
-    case 0:
-      return wait_copies<0>();
-    case 1:
-      return wait_copies<1>();
-    case 2:
-      return wait_copies<2>();
-    case 3:
-      return wait_copies<3>();
-    case 4:
-      return wait_copies<4>();
-    case 5:
-      return wait_copies<5>();
-    case 6:
-      return wait_copies<6>();
-    default:
-      return wait_copies<7>();
-  }
-}
 __device__ __forceinline__ uint2 load_half_piece(uint32_t address) {
   uint2 x;
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");

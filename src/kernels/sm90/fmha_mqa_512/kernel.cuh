@@ -6,7 +6,6 @@
 #include "kernels/sm90/fmha_mqa_512/combine.cuh"
 #include "kernels/sm90/fmha_mqa_512/mqa_512.h"
 #include "kernels/sm90/fmha_mqa_512/multiplier.cuh"
-#include "kernels/sm90/fmha_mqa_512/producer.cuh"
 #include "kernels/sm90/fmha_mqa_512/scorer.cuh"
 
 namespace tessera::sm90 {
@@ -15,14 +14,18 @@ template <class Layout>
 __device__ __forceinline__ void init_mqa_barriers(uint32_t shared) {
   for (int buffer = 0; buffer < Layout::kBuffers; ++buffer) {
     for (int group = 0; group < Layout::kGroups; ++group) {
-      // A thread's copies each; before the first ones the description, and what is absent.
-      barrier_init(shared + Layout::kFull + 8 * (Layout::kGroups * buffer + group), 128 + (group == 0 ? 128 : 0));
       barrier_init(shared + Layout::kEmpty + 8 * (Layout::kGroups * buffer + group), 128);
     }
-    barrier_init(shared + Layout::kWeightsFull + 8 * buffer, 128);
+    barrier_init(shared + Layout::kMoved + 8 * buffer, 128);
+    barrier_init(shared + Layout::kSummed + 8 * buffer, 128);
+    barrier_init(shared + Layout::kWeighed + 8 * buffer, 128);
   }
-  barrier_init(shared + Layout::kQFull, 128 + 1);
-  barrier_init(shared + Layout::kQEmpty, 128 * (1 + Layout::kMultipliers));
+  barrier_init(shared + Layout::kQFull, 128 * Layout::kScorers);
+  barrier_init(shared + Layout::kQEmpty, 128 * Layout::kScorers);
+  for (int slot = 0; slot < Layout::kTileSlots; ++slot) {
+    barrier_init(shared + Layout::kTileFull + 8 * slot, 32);
+    barrier_init(shared + Layout::kTileEmpty + 8 * slot, Layout::kThreads);
+  }
   barrier_init_fence();
 }
 
@@ -38,15 +41,12 @@ __global__ void __launch_bounds__(MqaTiling::kThreads, 1) fmha_mqa_512_sm90(cons
   }
   __syncthreads();
   launch_dependents();
-  if (warpgroup == 0) {
-    give_registers<Layout::kProducerRegisters>();
-    MqaProducer<Layout, Tag::kFp8>(args, shared).run();
-  } else if (warpgroup == 1) {
+  if (warpgroup < Layout::kScorers) {
     give_registers<Layout::kScorerRegisters>();
-    MqaScorer<Tag>(args, shared).run();
+    MqaScorer<Tag>(args, shared, warpgroup).run();
   } else {
     take_registers<Layout::kMultiplierRegisters>();
-    MqaMultiplier<Tag>(args, shared, warpgroup - 2).run();
+    MqaMultiplier<Tag>(args, shared, warpgroup - Layout::kScorers).run();
   }
 }
 

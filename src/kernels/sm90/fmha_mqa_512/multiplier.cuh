@@ -1,11 +1,10 @@
 // A warpgroup that multiplies: 256 columns of O over all granules (R6), chunks one behind the other (R8).
 #pragma once
 
-#include "kernels/sm90/fmha_decode/fragments.cuh"
 #include "kernels/sm90/fmha_mqa_512/finish.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
-#include "kernels/sm90/wgmma.cuh"
+#include "kernels/sm90/wgmma_values.cuh"
 
 namespace tessera::sm90 {
 
@@ -32,11 +31,10 @@ class MqaMultiplier {
     const Chain chain(args_, multiplier_);
 #pragma unroll 1
     for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
-      barrier_wait(shared_ + Layout::kQFull, round % 2);
+      const uint32_t slot = round % Layout::kTileSlots;
+      barrier_wait(base() + Layout::kTileFull + 8 * slot, round / Layout::kTileSlots % 2);
       const MqaTile tile = MqaTile::at<Layout>(shared_, round);
       const int work = uniform(tile.get(Words::kWork));
-      // Nothing is read of Q; but without this a tile could be described over the one that is still multiplied.
-      barrier_arrive(shared_ + Layout::kQEmpty);
       if (work != Words::kOthers) {
         uint32_t used = 0;
         int to = kMqaFinish;
@@ -50,6 +48,7 @@ class MqaMultiplier {
           chain.close(o, rows, to, used, tile);
         } while (to != kMqaFinish);
       }
+      barrier_arrive(base() + Layout::kTileEmpty + 8 * slot);
     }
   }
 
@@ -61,13 +60,12 @@ class MqaMultiplier {
 #pragma unroll 1
     while (true) {
       buffer = granules % Layout::kBuffers;
-      barrier_wait(shared_ + Layout::kWeightsFull + 8 * buffer, granules / Layout::kBuffers % 2);
-      fence_async_proxy();
+      barrier_wait(base() + Layout::kWeighed + 8 * buffer, granules / Layout::kBuffers % 2);
       ++granules;
-      const int flags = uniform(load_shared(shared_ + Layout::kFlags + buffer * 16));
+      const int flags = uniform(load_shared(base() + Layout::kFlags + buffer * 16));
       const bool keep = (flags & Flags::kFresh) == 0;
       if (keep) {
-        const float2 a = load_pair(shared_ + Layout::kFactors + buffer * Layout::kFactorBytes + thread() / 4 * 8);
+        const float2 a = load_pair(base() + Layout::kFactors + buffer * Layout::kFactorBytes + thread() / 4 * 8);
         if (__any_sync(kAllLanes, a.x != 1.0F || a.y != 1.0F)) {
           const float factors[kRowsPerThread] = {a.x, a.y};
           rescale_output(o, factors);
@@ -80,7 +78,7 @@ class MqaMultiplier {
       }
       release(buffer, kParts - 1);
     }
-    const uint4 closed = load_piece(shared_ + Layout::kClosed + buffer * Layout::kClosedBytes + thread() / 4 * 16);
+    const uint4 closed = load_piece(base() + Layout::kClosed + buffer * Layout::kClosedBytes + thread() / 4 * 16);
     rows = {{__uint_as_float(closed.x), __uint_as_float(closed.y)},
             {__uint_as_float(closed.z), __uint_as_float(closed.w)}};
     release(buffer, kParts - 1);
@@ -89,22 +87,15 @@ class MqaMultiplier {
   // Gives back the group of a buffer that is a part of the own columns; every lane for what it has read: racecheck
   // orders an arrival by nothing else.
   __device__ __forceinline__ void release(uint32_t buffer, int part) const {
-    barrier_arrive(shared_ + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
+    barrier_arrive(base() + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
   }
 
   // R6 of a granule, all groups of which but the last one are given back. `keep`: it is not the first one of its chunk.
   __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep) const {
     using Values = MnMajorTile<Layout::kGranule>;
-    const int lane = thread() % 32;
-    const int row = thread() / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-    const uint32_t weights = shared_ + Layout::kWeights + buffer * Layout::kWeightStep;
-    uint32_t p[kBlocks][4];
-#pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
-      load_matrices(p[block], weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8));
-    }
+    const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
     static_assert(kParts == 2);
-    const uint64_t v = tile_descriptor<Values>(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes +
+    const uint64_t v = tile_descriptor<Values>(base() + Layout::kKeys + buffer * Layout::kBufferBytes +
                                                multiplier_ * Layout::kOwnGroups * Layout::kGroupPanels *
                                                    panel_bytes(Layout::kGranule));
     wgmma_fence();
@@ -113,7 +104,8 @@ class MqaMultiplier {
       const uint64_t columns = v + static_cast<uint64_t>(part * Layout::kGroupPanels * panel_bytes(Layout::kGranule) >> 4);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
-        wgmma_rs<kElement>(part_of(o, part), p[block], Values::step(columns, block), block > 0 || keep);
+        wgmma_ss_values<kElement>(part_of(o, part), KMajorTile::step(p, Layout::kRows, block),
+                                  Values::step(columns, block), block > 0 || keep);
       }
       wgmma_commit();
     }
@@ -126,6 +118,10 @@ class MqaMultiplier {
 
   __device__ __forceinline__ static Part& part_of(Outputs& o, int part) {
     return reinterpret_cast<Part&>(o[part * int{sizeof(Part) / sizeof(float)}]);
+  }
+  // Opaque, so that addresses are computed where they are used rather than kept.
+  __device__ __forceinline__ uint32_t base() const {
+    return static_cast<uint32_t>(opaque(static_cast<int>(shared_)));
   }
   __device__ __forceinline__ static int thread() {
     return thread_index() & 127;  // and not %, which minds negative numbers

@@ -1,6 +1,8 @@
-// The warpgroup that scores: R1 to R5 and R7 of every granule, one behind the other.
+// A warpgroup that fetches and scores every other granule of a block: R1 to R5 and R7. While it weighs one, the other
+// scorer's granule is multiplied with Q; m and l go back and forth between the two.
 #pragma once
 
+#include "kernels/sm90/fmha_mqa_512/fetch.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 #include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
@@ -24,87 +26,153 @@ class MqaScorer {
   static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
   static constexpr int kScores = Layout::kGranule / 2;   // fp32 per thread
   static constexpr int kStepsOfPanel = kPanelColumns / 16;
-  static constexpr uint32_t kBarrier = 2;  // named barrier of the warpgroup
 
+  using Fetch = MqaFetch<Layout, Tag::kFp8>;
   using Scores = float[kScores];  // S, then p
 
  public:
-  __device__ __forceinline__ MqaScorer(const MqaArguments& args, uint32_t shared) : args_(args), shared_(shared) {}
+  __device__ __forceinline__ MqaScorer(const MqaArguments& args, uint32_t shared, int scorer)
+      : args_(args), shared_(shared), buffer_(static_cast<uint32_t>(scorer)), fetch_(args, shared, buffer_) {}
 
   __device__ __forceinline__ void run() {
-    uint32_t granules = 0;  // so far
-    ChunkRows rows;
+    uint32_t granules = 0;      // so far, of both scorers
+    uint32_t tiles = 0;         // with keys
+    describe(0);
 #pragma unroll 1
-    for (uint32_t round = 0; static_cast<int>(blockIdx.x + round * gridDim.x) < args_.total_items; ++round) {
-      barrier_wait(shared_ + Layout::kQFull, round % 2);
-      fence_async_proxy();
-      tile_ = MqaTile::at<Layout>(shared_, round);
-      if (uniform(tile_.get(Words::kWork)) != Words::kKeys) {
-        barrier_arrive(shared_ + Layout::kQEmpty);
-        continue;
+    for (uint32_t round = 0; index_of(round) < args_.total_items; ++round) {
+      barrier_wait(base() + Layout::kTileFull + 8 * (round % Layout::kTileSlots), round / Layout::kTileSlots % 2);
+      tile_ = MqaTile::at<Layout>(base(), round);
+      if (uniform(tile_.get(Words::kWork)) == Words::kKeys) {
+        barrier_wait(base() + Layout::kQEmpty, tiles % 2 ^ 1U);
+        fetch_.fetch_queries(tile_);
+        arrive_behind_copies(base() + Layout::kQFull);
+        attend(granules, tiles, round);
+        ++tiles;
+      } else {
+        describe(round + 1);
       }
-      int ends;
-#pragma unroll 1
-      do {
-        ends = granule(rows, granules % Layout::kBuffers, granules / Layout::kBuffers % 2);
-        ++granules;
-      } while (ends != 1 + kMqaFinish);
+      barrier_arrive(base() + Layout::kTileEmpty + 8 * (round % Layout::kTileSlots));
     }
   }
 
  private:
+  // Opaque, so that addresses are computed where they are used rather than kept.
+  __device__ __forceinline__ uint32_t base() const {
+    return static_cast<uint32_t>(opaque(static_cast<int>(shared_)));
+  }
   __device__ __forceinline__ static int thread() {
     return thread_index() & 127;  // and not %, which minds negative numbers
   }
-
-  // The granule in a buffer; returns 1 + where the chunk goes that ends with it.
-  __device__ __forceinline__ int granule(ChunkRows& rows, uint32_t buffer, uint32_t parity) const {
-    Scores s;
-    score(s, buffer, parity);
-    const int4 description = load_shared_int4(shared_ + Layout::kGranules + buffer * 16);
-    const int flags = uniform(description.x);
-    const int ends = flags >> Flags::kEndShift;
-    if (ends == 1 + kMqaFinish) {
-      barrier_arrive(shared_ + Layout::kQEmpty);
-    }
-    if ((flags & Flags::kMasked) != 0) {
-      mask(s, description.y, description.z, buffer);
-    }
-    if ((flags & Flags::kFresh) != 0) {
-      rows.clear();
-    }
-    weigh(s, rows, flags, buffer);
-    return ends;
+  __device__ __forceinline__ static int index_of(uint32_t round) {
+    return static_cast<int>(blockIdx.x + round * gridDim.x);
   }
 
-  // R1.
-  __device__ __forceinline__ void score(Scores& s, uint32_t buffer, uint32_t parity) const {
-    const uint64_t q = tile_descriptor<KMajorTile>(shared_ + Layout::kQ);
-    const uint64_t k = tile_descriptor<KMajorTile>(shared_ + Layout::kKeys + buffer * Layout::kBufferBytes);
-    const uint32_t full = shared_ + Layout::kFull + 8 * Layout::kGroups * buffer;
+  // The tile of a round, if there is one, by the first scorer's first warp.
+  __device__ __forceinline__ void describe(uint32_t round) const {
+    if (buffer_ != 0 || uniform(thread() / 32) != 0 || index_of(round) >= args_.total_items) {
+      return;
+    }
+    const uint32_t slot = round % Layout::kTileSlots;
+    barrier_wait(base() + Layout::kTileEmpty + 8 * slot, round / Layout::kTileSlots % 2 ^ 1U);
+    describe_tile(args_, MqaTile::at<Layout>(base(), round), MqaItem::at(args_, index_of(round)), thread());
+    barrier_arrive(base() + Layout::kTileFull + 8 * slot);
+  }
+
+  // The own granules of a tile.
+  __device__ __forceinline__ void attend(uint32_t& granules, uint32_t tiles, uint32_t round) {
+    const MqaWalk walk(tile_, args_.count);
+    MqaPlace place = walk.first();
+    if (granules % Layout::kScorers != buffer_) {
+      place = skip(walk, place, granules);
+    }
+    typename Fetch::Entries entries;
+    fetch_.ask(tile_, place, entries);
+    bool first = true;
+#pragma unroll 1
+    while (place.valid()) {
+      fetch_.fetch_granule(tile_, place, entries, granules / Layout::kBuffers % 2);
+      if (first) {
+        describe(round + 1);
+        barrier_wait(base() + Layout::kQFull, tiles % 2);
+        first = false;
+      }
+      const MqaPlace next = walk.next(place);
+      uint32_t following = granules + 1;
+      const MqaPlace own = next.valid() ? skip(walk, next, following) : next;
+      fetch_.ask(tile_, own, entries);
+      granule(walk, place, next, granules, !own.valid());
+      granules = following;
+      place = own;
+    }
+    if (first) {  // no granule of the tile is the own one
+      describe(round + 1);
+      barrier_arrive(base() + Layout::kQEmpty);
+    }
+  }
+  // Past a granule of the other scorer's.
+  __device__ __forceinline__ static MqaPlace skip(const MqaWalk& walk, const MqaPlace& place, uint32_t& granules) {
+    ++granules;
+    return walk.next(place);
+  }
+
+  // A granule, of number `number` in the block and followed by `next`. `last`: the own one of the tile.
+  __device__ __forceinline__ void granule(const MqaWalk& walk, const MqaPlace& place, const MqaPlace& next,
+                                          uint32_t number, bool last) const {
+    Scores s;
+    score(s, Tag::kFp8 && args_.segments[place.segment].fp8);
+    if (last) {
+      barrier_arrive(base() + Layout::kQEmpty);
+    }
+    if (walk.is_masked(args_.segments[place.segment], place)) {
+      mask(s, place.segment, place.granule);
+    }
+    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
+    weigh(s, number, (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift);
+  }
+  // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
+  __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
+    constexpr int kSuperchunkGranules = Layout::kChunkGranules * kSuperchunkChunks;
+    return last.segment != next.segment                                               ? 2
+           : last.granule / kSuperchunkGranules != next.granule / kSuperchunkGranules ? 1
+                                                                                      : 0;
+  }
+
+  // R1 of the granule on its way to the own buffer.
+  __device__ __forceinline__ void score(Scores& s, bool fp8) const {
+    const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
+    const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + buffer_ * Layout::kBufferBytes);
+    static_assert(Layout::kGroups == 4);
+    score_group<0>(s, q, k, fp8);
+    score_group<1>(s, q, k, fp8);
+    score_group<2>(s, q, k, fp8);
+    score_group<3>(s, q, k, fp8);
+    wgmma_wait<0>();
+    pin_registers(s);
+  }
+  // The steps over a group of panels, once all threads' copies of it have landed.
+  template <int kGroup>
+  __device__ __forceinline__ void score_group(Scores& s, uint64_t q, uint64_t k, bool fp8) const {
+    wait_copies<Layout::kGroups - 1 - kGroup>();
+    if (Tag::kFp8 && fp8) {
+      fetch_.convert_group(kGroup);
+    }
+    fence_async_proxy();
+    named_barrier_sync(1 + buffer_, 128);
+    wgmma_fence();
 #pragma unroll
     for (int panel = 0; panel < Layout::kPanels; ++panel) {
-      if (Layout::begins_group(panel)) {
-        barrier_wait(full + 8 * Layout::group_of(panel), parity);
-        fence_async_proxy();
-        wgmma_fence();
-      }
 #pragma unroll
       for (int i = 0; i < kStepsOfPanel; ++i) {
         const int step = panel * kStepsOfPanel + i;
-        if (step == 0) {
+        if (Layout::group_of(panel) == kGroup && step == 0) {
           wgmma_ss_first<kElement>(s, q, k);
-        } else {
+        } else if (Layout::group_of(panel) == kGroup) {
           wgmma_ss_next<kElement>(s, KMajorTile::step(q, Layout::kRows, step),
                                   KMajorTile::step(k, Layout::kGranule, step));
         }
       }
-      if (Layout::ends_group(panel)) {
-        wgmma_commit();
-      }
     }
-    wgmma_wait<0>();
-    pin_registers(s);
+    wgmma_commit();
   }
 
   // One step of R3 with a granule's largest score: m moves on; returns a.
@@ -117,20 +185,47 @@ class MqaScorer {
     return a;
   }
 
-  // R3 to R5 and R7; P, a of R3, the flags, and m and l of a chunk that ends go to shared memory.
-  __device__ __forceinline__ void weigh(Scores& s, ChunkRows& rows, int flags, uint32_t buffer) const {
+  // For the four threads of two rows, and for the thread.
+  __device__ __forceinline__ uint32_t maxima_at(uint32_t buffer) const {
+    return base() + Layout::kMaxima + buffer * Layout::kMaximaBytes + thread() / 4 * 8;
+  }
+  __device__ __forceinline__ uint32_t sums_at(uint32_t buffer) const {
+    return base() + Layout::kSums + buffer * Layout::kSumBytes + thread() * 16;
+  }
+
+  // R3 to R5 and R7 of the granule of number `number` in the block. The other scorer gets m, then l; multipliers get P,
+  // a, `flags`, and m and l of a chunk that ends.
+  __device__ __forceinline__ void weigh(Scores& s, uint32_t number, int flags) const {
+    const uint32_t other = buffer_ ^ 1U;
+    const uint32_t parity = (number - 1) / Layout::kBuffers % 2;  // of the granule before
+    const bool fresh = (flags & Flags::kFresh) != 0;
     float mu[kRowsPerThread];
     find_maxima(s, mu);
+    ChunkRows rows;
+    rows.clear();
+    if (number > 0) {
+      barrier_wait(base() + Layout::kMoved + 8 * other, parity);
+    }
+    if (!fresh) {
+      const float2 m = load_pair(maxima_at(other));
+      rows.m[0] = m.x;
+      rows.m[1] = m.y;
+    }
     const float a[kRowsPerThread] = {move(rows.m[0], mu[0]), move(rows.m[1], mu[1])};
+    const int t = thread();
+    if (t % 4 == 0) {
+      store_pair(maxima_at(buffer_), make_float2(rows.m[0], rows.m[1]));
+      store_pair(base() + Layout::kFactors + buffer_ * Layout::kFactorBytes + t / 4 * 8, make_float2(a[0], a[1]));
+    }
+    barrier_arrive(base() + Layout::kMoved + 8 * buffer_);
     float offset[kRowsPerThread];
     weight_offsets(rows, args_.bias, offset);
     GranuleSums sums;
-    const int t = thread();
     const int lane = t % 32;
-    const uint32_t weights = shared_ + Layout::kWeights + buffer * Layout::kWeightStep;
+    const uint32_t weights = base() + Layout::kWeights + buffer_ * Layout::kWeightStep;
     const int row = t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
     if (Layout::kWeightsOverKeys) {
-      named_barrier_sync(kBarrier, 128);  // all warps have their scores
+      named_barrier_sync(1 + buffer_, 128);  // all warps have their scores
     }
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -139,23 +234,33 @@ class MqaScorer {
       round_block<kElement>(&s[8 * block], p);
       store_matrices(weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8), p);
     }
-    add_sums(rows, a, sums);
-    if (t % 4 == 0) {
-      store_pair(shared_ + Layout::kFactors + buffer * Layout::kFactorBytes + t / 4 * 8, make_float2(a[0], a[1]));
+    if (number > 0) {
+      barrier_wait(base() + Layout::kSummed + 8 * other, parity);
     }
+    if (!fresh) {
+      const uint4 l = load_piece(sums_at(other));
+      rows.l[0][0] = __uint_as_float(l.x);
+      rows.l[0][1] = __uint_as_float(l.y);
+      rows.l[1][0] = __uint_as_float(l.z);
+      rows.l[1][1] = __uint_as_float(l.w);
+    }
+    add_sums(rows, a, sums);
+    store_piece(sums_at(buffer_), make_uint4(__float_as_uint(rows.l[0][0]), __float_as_uint(rows.l[0][1]),
+                                             __float_as_uint(rows.l[1][0]), __float_as_uint(rows.l[1][1])));
+    barrier_arrive(base() + Layout::kSummed + 8 * buffer_);
     if (t == 0) {
-      store_shared(shared_ + Layout::kFlags + buffer * 16, flags);
+      store_shared(base() + Layout::kFlags + buffer_ * 16, flags);
     }
     if (flags >> Flags::kEndShift != 0) {
       const float l[kRowsPerThread] = {sum_classes(rows.l[0]), sum_classes(rows.l[1])};
       if (t % 4 == 0) {
-        store_piece(shared_ + Layout::kClosed + buffer * Layout::kClosedBytes + t / 4 * 16,
+        store_piece(base() + Layout::kClosed + buffer_ * Layout::kClosedBytes + t / 4 * 16,
                     make_uint4(__float_as_uint(rows.m[0]), __float_as_uint(rows.m[1]), __float_as_uint(l[0]),
                                __float_as_uint(l[1])));
       }
     }
-    fence_async_proxy();
-    barrier_arrive(shared_ + Layout::kWeightsFull + 8 * buffer);
+    fence_async_proxy();  // P is read by descriptor
+    barrier_arrive(base() + Layout::kWeighed + 8 * buffer_);
   }
 
   // Which of a thread's keys, 8 j + e (e = 0, 1) from its first one on, lie before `end`: bits 2 j + e.
@@ -164,12 +269,12 @@ class MqaScorer {
     return (1U << (inside / 8 * 2 + min(inside % 8, 2))) - 1U;
   }
   // R2 of a granule of which some row does not see all.
-  __device__ __forceinline__ void mask(Scores& s, int number, int granule, uint32_t buffer) const {
+  __device__ __forceinline__ void mask(Scores& s, int number, int granule) const {
     const MqaSegment& segment = args_.segments[number];
     const int t = thread();
     uint32_t present = ~0U;
     if (segment.page_table != nullptr && segment.sorted == nullptr) {
-      const uint32_t absent = shared_ + Layout::kAbsent + buffer * Layout::kAbsentBytes + t % 4 * 2;
+      const uint32_t absent = base() + Layout::kAbsent + buffer_ * Layout::kAbsentBytes + t % 4 * 2;
 #pragma unroll
       for (int j = 0; j < Layout::kGranule / 8; ++j) {
         uint16_t bytes;
@@ -214,6 +319,8 @@ class MqaScorer {
 
   const MqaArguments& args_;
   uint32_t shared_;
+  uint32_t buffer_;  // and number of the scorer
+  Fetch fetch_;
   MqaTile tile_{};
 };
 
