@@ -4,6 +4,7 @@
 #pragma once
 
 #include "contract/plan.h"
+#include "kernels/sm90/fmha_mqa_512/copies.cuh"
 #include "kernels/sm90/fmha_mqa_512/outputs.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 #include "kernels/sm90/ptx.cuh"
@@ -28,8 +29,12 @@ class MqaChain {
   using Outputs = MqaOutputs<Tag>;
   static constexpr int kOutputs = Layout::kColumns / 2;
   static constexpr int kPieces = MqaState::kPieces;
-  static constexpr int kBatch = 2;  // pieces on their way
-  static constexpr int kSteps = kPieces / kBatch;
+  static constexpr int kBatch = 4;  // pieces that arrive together
+  static constexpr int kBatches = kPieces / kBatch;
+  static constexpr int kPlaces = 4;  // of batches in the own columns of a granule
+  static constexpr int kPieceBytes = 128 * 16;
+  static constexpr int kBatchBytes = kBatch * kPieceBytes;
+  static_assert(kPlaces * kBatchBytes == Layout::kOwnGroups * Layout::kGroupPanels * panel_bytes(Layout::kGranule));
 
  public:
   __device__ __forceinline__ MqaChain(const MqaArguments& args, int multiplier)
@@ -37,65 +42,76 @@ class MqaChain {
 
   // A chunk ends. Its state is chained behind those of the levels up to `to` that are in `used` (bits), and goes to
   // level `to`, which is then used instead of them; or it becomes rows of O. If the tile is shared, it goes to a place
-  // of its own, and `used` counts these.
+  // of its own, and `used` counts these. The own columns of the last granule, at the shared address `room`, have been
+  // read by the thread; release() gives them back.
+  template <class Release>
   __device__ __forceinline__ void close(float (&o)[kOutputs], StateRows& rows, int to, uint32_t& used,
-                                        const MqaTile& tile) const {
+                                        const MqaTile& tile, uint32_t room, const Release& release) const {
     const int first_state = uniform(tile.get(Words::kState));
-    if (first_state >= 0) {
-      store_state(o, rows, MqaState::at(args_.states, int64_t{first_state} + used, multiplier_));
-      ++used;
+    const bool shared = first_state >= 0;
+    const uint32_t behind = shared ? 0U : (2U << to) - 1;  // levels
+    if ((used & behind) != 0) {
+      named_barrier_sync(kBarrier + multiplier_, 128);  // by the others, too
+    }
+#pragma unroll 1
+    while ((used & behind) != 0) {
+      chain(o, rows, __ffs(static_cast<int>(used)) - 1, room + thread_index() % 128 * 16);
+      used &= used - 1;
+    }
+    release();
+    if (!shared && to == kMqaFinish) {
+      Outputs(args_, multiplier_).template finish<kPieces>(o, 0, rows, multiplier_ == 0, tile);
       return;
     }
-    uint32_t sources = used & ((2U << to) - 1);
-    used = (used & ~sources) | (to == kMqaFinish ? 0U : 1U << to);
-#pragma unroll 1
-    for (; sources != 0; sources &= sources - 1) {
-      chain(o, rows, place(__ffs(static_cast<int>(sources)) - 1));
-    }
-    if (to == kMqaFinish) {
-      Outputs(args_, multiplier_).template finish<kPieces>(o, 0, rows, multiplier_ == 0, tile);
-    } else {
-      store_state(o, rows, place(to));
-    }
+    store_state(o, rows, shared ? MqaState::at(args_.states, int64_t{first_state} + used, multiplier_) : place(to));
+    used = shared ? used + 1 : used | 1U << to;
   }
 
  private:
-  // (rows, o) := chain(the state in memory, (rows, o)). O turns by some pieces in every step: a loop that is not unrolled
-  // cannot index registers, and ptxas spills in one that is.
-  __device__ __forceinline__ static void chain(float (&o)[kOutputs], StateRows& rows, const float4* memory) {
-    float4 ahead[kBatch];
+  static constexpr uint32_t kBarrier = 1 + Layout::kScorers;  // named barrier of the first multiplier
+
+  // (rows, o) := chain(the state of a level, (rows, o)), whose pieces come by way of shared memory: registers have no
+  // room for enough of them on their way. Every thread gets what it has written itself. O turns by a batch in every step:
+  // a loop that is not unrolled cannot index registers, and ptxas spills in one that is.
+  __device__ __forceinline__ void chain(float (&o)[kOutputs], StateRows& rows, int level, uint32_t room) const {
+    const float4* const memory = place(level);
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i) {
-      ahead[i] = load_if(true, memory + i * 128);
+    for (int i = 0; i < kPlaces; ++i) {
+      ask(room + i * kBatchBytes, memory + i * kBatch * 128);
     }
     const float4 x = __ldcg(memory + kPieces * 128);
     StateRows first{{x.x, x.y}, {x.z, x.w}};
     const ChainWeights w = chain_scalars(first, rows);
     rows = first;
 #pragma unroll 1
-    for (int step = 0; step < kSteps; ++step) {
+    for (int batch = 0; batch < kBatches; ++batch) {
+      wait_copies<kPlaces - 1>();
+      const uint32_t to = room + batch % kPlaces * kBatchBytes;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        o[4 * i] = chain_output(ahead[i].x, o[4 * i], w, 0);
-        o[4 * i + 1] = chain_output(ahead[i].y, o[4 * i + 1], w, 1);
-        o[4 * i + 2] = chain_output(ahead[i].z, o[4 * i + 2], w, 2);
-        o[4 * i + 3] = chain_output(ahead[i].w, o[4 * i + 3], w, 3);
+        const float4 piece = load_quad(to + i * kPieceBytes);
+        o[4 * i] = chain_output(piece.x, o[4 * i], w, 0);
+        o[4 * i + 1] = chain_output(piece.y, o[4 * i + 1], w, 1);
+        o[4 * i + 2] = chain_output(piece.z, o[4 * i + 2], w, 2);
+        o[4 * i + 3] = chain_output(piece.w, o[4 * i + 3], w, 3);
       }
-      memory += kBatch * 128;
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        ahead[i] = load_if(step + 1 < kSteps, memory + i * 128);
+      if (batch + kPlaces < kBatches) {
+        ask(to, place(opaque(level)) + (batch + kPlaces) * kBatch * 128);  // found again: few registers
+      } else {
+        commit_copies();  // nothing, so that as many groups are waited for
       }
-#pragma unroll
-      for (int i = 0; i < 4 * kBatch; ++i) {
-        const float turned = o[i];
-#pragma unroll
-        for (int j = i; j + 4 * kBatch < kOutputs; j += 4 * kBatch) {
-          o[j] = o[j + 4 * kBatch];
-        }
-        o[kOutputs - 4 * kBatch + i] = turned;
-      }
+      turn<4 * kBatch>(o);
     }
+  }
+  __device__ __forceinline__ static void ask(uint32_t to, const float4* from) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      copy_state_piece(to + i * kPieceBytes, from + i * 128);
+    }
+    commit_copies();
+  }
+  __device__ __forceinline__ static void copy_state_piece(uint32_t to, const float4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
   __device__ __forceinline__ static void store_state(const float (&o)[kOutputs], const StateRows& rows,
                                                      float4* memory) {

@@ -45,7 +45,13 @@ class MqaMultiplier {
           if (work == Words::kKeys) {
             to = chunk(o, rows, granules);
           }
-          chain.close(o, rows, to, used, tile);
+          const uint32_t buffer = (granules - 1) % Layout::kBuffers;
+          chain.close(o, rows, to, used, tile, values_at(buffer), [&] {
+            if (work == Words::kKeys) {
+              release(buffer, 0);
+              release(buffer, 1);
+            }
+          });
         } while (to != kMqaFinish);
       }
       barrier_arrive(base() + Layout::kTileEmpty + 8 * slot);
@@ -53,7 +59,7 @@ class MqaMultiplier {
   }
 
  private:
-  // The granules of a chunk; m and l of its rows; returns where it goes.
+  // The granules of a chunk, all of which but the last one are given back; m and l of its rows; returns where it goes.
   __device__ __forceinline__ int chunk(Outputs& o, StateRows& rows, uint32_t& granules) const {
     int ends;
     uint32_t buffer;
@@ -71,17 +77,15 @@ class MqaMultiplier {
           rescale_output(o, factors);
         }
       }
-      multiply(o, buffer, keep);
       ends = flags >> Flags::kEndShift;
+      multiply(o, buffer, keep, ends == 0);
       if (ends != 0) {
         break;
       }
-      release(buffer, kParts - 1);
     }
     const uint4 closed = load_piece(base() + Layout::kClosed + buffer * Layout::kClosedBytes + thread() / 4 * 16);
     rows = {{__uint_as_float(closed.x), __uint_as_float(closed.y)},
             {__uint_as_float(closed.z), __uint_as_float(closed.w)}};
-    release(buffer, kParts - 1);
     return ends - 1;
   }
   // Gives back the group of a buffer that is a part of the own columns; every lane for what it has read: racecheck
@@ -90,14 +94,13 @@ class MqaMultiplier {
     barrier_arrive(base() + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
   }
 
-  // R6 of a granule, all groups of which but the last one are given back. `keep`: it is not the first one of its chunk.
-  __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep) const {
+  // R6 of a granule, which is given back group by group unless it has to be `done` with later. `keep`: it is not the first
+  // one of its chunk.
+  __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep, bool done) const {
     using Values = MnMajorTile<Layout::kGranule>;
     const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
     static_assert(kParts == 2);
-    const uint64_t v = tile_descriptor<Values>(base() + Layout::kKeys + buffer * Layout::kBufferBytes +
-                                               multiplier_ * Layout::kOwnGroups * Layout::kGroupPanels *
-                                                   panel_bytes(Layout::kGranule));
+    const uint64_t v = tile_descriptor<Values>(values_at(buffer));
     wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -111,11 +114,21 @@ class MqaMultiplier {
     }
     wgmma_wait<1>();
     pin_registers(part_of(o, 0));
-    release(buffer, 0);
+    if (done) {
+      release(buffer, 0);
+    }
     wgmma_wait<0>();
     pin_registers(part_of(o, 1));
+    if (done) {
+      release(buffer, 1);
+    }
   }
 
+  // The own columns of a buffer.
+  __device__ __forceinline__ uint32_t values_at(uint32_t buffer) const {
+    return base() + Layout::kKeys + buffer * Layout::kBufferBytes +
+           multiplier_ * Layout::kOwnGroups * Layout::kGroupPanels * panel_bytes(Layout::kGranule);
+  }
   __device__ __forceinline__ static Part& part_of(Outputs& o, int part) {
     return reinterpret_cast<Part&>(o[part * int{sizeof(Part) / sizeof(float)}]);
   }

@@ -12,12 +12,27 @@ namespace tessera::sm90 {
 
 inline constexpr int kMqaPieceGroup = 4;  // pieces that with 16-bit O are what a lane's 16 bytes are made of
 
+// The first kBy of O go behind the others.
+template <int kBy, int kOutputs>
+__device__ __forceinline__ void turn(float (&o)[kOutputs]) {
+#pragma unroll
+  for (int i = 0; i < kBy; ++i) {
+    const float turned = o[i];
+#pragma unroll
+    for (int j = i; j + kBy < kOutputs; j += kBy) {
+      o[j] = o[j + kBy];
+    }
+    o[kOutputs - kBy + i] = turned;
+  }
+}
+
 template <class Tag>
 class MqaOutputs {
   using Words = MqaTileWords;
   static constexpr Element kElement = Tag::kBf16 ? Element::kBf16 : Element::kF16;
 
   static constexpr int kGroup = kMqaPieceGroup;
+  static constexpr int kGroupOutputs = 4 * kGroup;  // of a thread
 
   // A thread's rows.
   struct Place {
@@ -36,14 +51,11 @@ class MqaOutputs {
   __device__ __forceinline__ void finish(float (&o)[4 * kPieces], int piece, const StateRows& rows, bool speaks,
                                          const MqaTile& tile) const {
     static_assert(kPieces % kGroup == 0);
-    const Place where = place_of(tile);
+    // Places are found again for each step, so that they take no registers beside O.
     bool none[kRowsPerThread];
-    finish_rows(o, rows, where, speaks, none);
+    finish_rows(o, rows, place_of(tile), speaks, none);
     if (args_.o_rope.cos_table != nullptr) {
-#pragma unroll
-      for (int h = 0; h < kRowsPerThread; ++h) {
-        turn_row(o, piece, where, h);
-      }
+      turn_rows(o, piece, place_of(tile));
     }
     if (__any_sync(kAllLanes, none[0] || none[1])) {
 #pragma unroll
@@ -51,6 +63,7 @@ class MqaOutputs {
         o[i] = none[i / 2 % 2] ? 0.0F : o[i];
       }
     }
+    const Place where = place_of(tile);
     int64_t at[kRowsPerThread];
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
@@ -75,7 +88,8 @@ class MqaOutputs {
   }
 
  private:
-  __device__ __forceinline__ Place place_of(const MqaTile& tile) const {
+  __device__ __forceinline__ Place place_of(const MqaTile& of) const {
+    const MqaTile tile{static_cast<uint32_t>(opaque(static_cast<int>(of.address)))};
     const int t = thread_index() % 128;
     Place where;
     where.batch = tile.get(Words::kBatch);
@@ -136,26 +150,35 @@ class MqaOutputs {
     }
   }
 
-  // R12 of a row; a lane has both of a pair.
+  // R12; a lane has both of a pair. Group by group, where O turns until it is what it was: unrolled this would be much
+  // code for something that few ask for.
   template <int kOutputs>
-  __device__ __forceinline__ void turn_row(float (&o)[kOutputs], int piece, const Place& where, int h) const {
+  __device__ __forceinline__ void turn_rows(float (&o)[kOutputs], int piece, const Place& where) const {
     const int pairs = args_.o_rope.rotary_dim / 2;
     const int first = multiplier_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
-    const int first_pair = (first - MqaTiling::kValueDims) / 2 + pairs;
-    if (!where.stored[h] || first_pair + kOutputs - 4 < 0) {
-      return;
-    }
+    int pair = (first - MqaTiling::kValueDims) / 2 + pairs;
     const int64_t sequence = args_.cu_seqlens_q != nullptr ? 0 : where.batch * args_.seqlen_q;
-    const int position = __ldg(args_.o_rope.positions + sequence + where.token[h]);
-    const bool known = position >= 0 && position < args_.o_rope.num_positions;
-    const int64_t angles = int64_t{position} * pairs + first_pair;
+    int position[kRowsPerThread];
 #pragma unroll
-    for (int i = 0; i < kOutputs / 4; ++i) {
-      if (first_pair + 4 * i >= 0) {
-        const float nan = __uint_as_float(0x7fc00000U);
-        turn_back(o[4 * i + 2 * h], o[4 * i + 2 * h + 1], known ? __ldg(args_.o_rope.cos_table + angles + 4 * i) : nan,
-                  known ? __ldg(args_.o_rope.sin_table + angles + 4 * i) : nan);
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      position[h] = where.stored[h] ? __ldg(args_.o_rope.positions + sequence + where.token[h]) : -1;
+    }
+#pragma unroll 1
+    for (int group = 0; group < kOutputs / kGroupOutputs; ++group) {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i, pair += 4) {
+#pragma unroll
+        for (int h = 0; h < kRowsPerThread; ++h) {
+          const bool known = position[h] >= 0 && position[h] < args_.o_rope.num_positions;
+          const int64_t at = int64_t{position[h]} * pairs + pair;
+          const float nan = __uint_as_float(0x7fc00000U);
+          if (pair >= 0) {
+            turn_back(o[4 * i + 2 * h], o[4 * i + 2 * h + 1], known ? __ldg(args_.o_rope.cos_table + at) : nan,
+                      known ? __ldg(args_.o_rope.sin_table + at) : nan);
+          }
+        }
       }
+      turn<kGroupOutputs>(o);
     }
   }
   __device__ __forceinline__ void store_scalars(float m, float l, bool empty, const Place& where, int h) const {

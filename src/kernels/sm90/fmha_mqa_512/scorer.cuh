@@ -35,23 +35,28 @@ class MqaScorer {
       : args_(args), shared_(shared), buffer_(static_cast<uint32_t>(scorer)), fetch_(args, shared, buffer_) {}
 
   __device__ __forceinline__ void run() {
-    uint32_t granules = 0;      // so far, of both scorers
-    uint32_t tiles = 0;         // with keys
-    describe(0);
+    uint32_t granules = 0;  // so far, of both scorers
+    uint32_t tiles = 0;     // with keys
+    // One round more than there are, before the first, describes that one: the code is there once.
 #pragma unroll 1
-    for (uint32_t round = 0; index_of(round) < args_.total_items; ++round) {
-      barrier_wait(base() + Layout::kTileFull + 8 * (round % Layout::kTileSlots), round / Layout::kTileSlots % 2);
-      tile_ = MqaTile::at<Layout>(base(), round);
-      if (uniform(tile_.get(Words::kWork)) == Words::kKeys) {
+    for (int round = -1; round < 0 || index_of(round) < args_.total_items; ++round) {
+      const uint32_t slot = static_cast<uint32_t>(round) % Layout::kTileSlots;
+      bool keys = false;
+      if (round >= 0) {
+        barrier_wait(base() + Layout::kTileFull + 8 * slot, static_cast<uint32_t>(round) / Layout::kTileSlots % 2);
+        tile_ = MqaTile::at<Layout>(base(), static_cast<uint32_t>(round));
+        keys = uniform(tile_.get(Words::kWork)) == Words::kKeys;
+      }
+      if (keys) {
         barrier_wait(base() + Layout::kQEmpty, tiles % 2 ^ 1U);
         fetch_.fetch_queries(tile_);
         arrive_behind_copies(base() + Layout::kQFull);
-        attend(granules, tiles, round);
-        ++tiles;
-      } else {
-        describe(round + 1);
       }
-      barrier_arrive(base() + Layout::kTileEmpty + 8 * (round % Layout::kTileSlots));
+      attend(keys, granules, tiles, round);
+      tiles += keys ? 1 : 0;
+      if (round >= 0) {
+        barrier_arrive(base() + Layout::kTileEmpty + 8 * slot);
+      }
     }
   }
 
@@ -63,36 +68,40 @@ class MqaScorer {
   __device__ __forceinline__ static int thread() {
     return thread_index() & 127;  // and not %, which minds negative numbers
   }
-  __device__ __forceinline__ static int index_of(uint32_t round) {
-    return static_cast<int>(blockIdx.x + round * gridDim.x);
+  __device__ __forceinline__ static int index_of(int round) {
+    return static_cast<int>(blockIdx.x) + round * static_cast<int>(gridDim.x);
   }
 
   // The tile of a round, if there is one, by the first scorer's first warp.
-  __device__ __forceinline__ void describe(uint32_t round) const {
+  __device__ __forceinline__ void describe(int round) const {
     if (buffer_ != 0 || uniform(thread() / 32) != 0 || index_of(round) >= args_.total_items) {
       return;
     }
-    const uint32_t slot = round % Layout::kTileSlots;
-    barrier_wait(base() + Layout::kTileEmpty + 8 * slot, round / Layout::kTileSlots % 2 ^ 1U);
-    describe_tile(args_, MqaTile::at<Layout>(base(), round), MqaItem::at(args_, index_of(round)), thread());
+    const uint32_t slot = static_cast<uint32_t>(round) % Layout::kTileSlots;
+    barrier_wait(base() + Layout::kTileEmpty + 8 * slot, static_cast<uint32_t>(round) / Layout::kTileSlots % 2 ^ 1U);
+    describe_tile(args_, MqaTile::at<Layout>(base(), static_cast<uint32_t>(round)), MqaItem::at(args_, index_of(round)),
+                  thread());
     barrier_arrive(base() + Layout::kTileFull + 8 * slot);
   }
 
-  // The own granules of a tile.
-  __device__ __forceinline__ void attend(uint32_t& granules, uint32_t tiles, uint32_t round) {
+  // The own granules of a tile, if it has `keys`; the next tile is described while the first ones' tables are read.
+  __device__ __forceinline__ void attend(bool keys, uint32_t& granules, uint32_t tiles, int round) {
     const MqaWalk walk(tile_, args_.count);
-    MqaPlace place = walk.first();
-    if (granules % Layout::kScorers != buffer_) {
+    MqaPlace place = keys ? walk.first() : MqaPlace{0, 0, 0};
+    if (keys && granules % Layout::kScorers != buffer_) {
       place = skip(walk, place, granules);
     }
     typename Fetch::Entries entries;
     fetch_.ask(tile_, place, entries);
+    describe(round + 1);
+    if (keys && !place.valid()) {  // no granule of the tile is the own one
+      barrier_arrive(base() + Layout::kQEmpty);
+    }
     bool first = true;
 #pragma unroll 1
     while (place.valid()) {
       fetch_.fetch_granule(tile_, place, entries, granules / Layout::kBuffers % 2);
       if (first) {
-        describe(round + 1);
         barrier_wait(base() + Layout::kQFull, tiles % 2);
         first = false;
       }
@@ -103,10 +112,6 @@ class MqaScorer {
       granule(walk, place, next, granules, !own.valid());
       granules = following;
       place = own;
-    }
-    if (first) {  // no granule of the tile is the own one
-      describe(round + 1);
-      barrier_arrive(base() + Layout::kQEmpty);
     }
   }
   // Past a granule of the other scorer's.
