@@ -239,6 +239,13 @@ class MqaScorer {
       round_block<kElement>(&s[8 * block], p);
       store_matrices(weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8), p);
     }
+    if (t == 0) {
+      store_shared(base() + Layout::kFlags + buffer_ * 16, flags);
+    }
+    const bool ends = flags >> Flags::kEndShift != 0;
+    if (!ends) {
+      hand_over();
+    }
     if (number > 0) {
       barrier_wait(base() + Layout::kSummed + 8 * other, parity);
     }
@@ -253,17 +260,17 @@ class MqaScorer {
     store_piece(sums_at(buffer_), make_uint4(__float_as_uint(rows.l[0][0]), __float_as_uint(rows.l[0][1]),
                                              __float_as_uint(rows.l[1][0]), __float_as_uint(rows.l[1][1])));
     barrier_arrive(base() + Layout::kSummed + 8 * buffer_);
-    if (t == 0) {
-      store_shared(base() + Layout::kFlags + buffer_ * 16, flags);
-    }
-    if (flags >> Flags::kEndShift != 0) {
+    if (ends) {
       const float l[kRowsPerThread] = {sum_classes(rows.l[0]), sum_classes(rows.l[1])};
       if (t % 4 == 0) {
         store_piece(base() + Layout::kClosed + buffer_ * Layout::kClosedBytes + t / 4 * 16,
                     make_uint4(__float_as_uint(rows.m[0]), __float_as_uint(rows.m[1]), __float_as_uint(l[0]),
                                __float_as_uint(l[1])));
       }
+      hand_over();
     }
+  }
+  __device__ __forceinline__ void hand_over() const {
     fence_async_proxy();  // P is read by descriptor
     barrier_arrive(base() + Layout::kWeighed + 8 * buffer_);
   }
