@@ -80,8 +80,8 @@ struct MqaTiling {
   static constexpr int kTileSlots = 4;
 
   static constexpr int kThreads = 128 * (kScorers + kMultipliers);
-  static constexpr int kScorerRegisters = 96;
-  static constexpr int kMultiplierRegisters = 160;
+  static constexpr int kScorerRegisters = 88;
+  static constexpr int kMultiplierRegisters = 168;
   static_assert(kScorers * kScorerRegisters + kMultipliers * kMultiplierRegisters <= 65536 / 128,
                 "registers: the roles together exceed what the block starts with");
 };

@@ -51,7 +51,12 @@ class MqaChain {
     const bool shared = first_state >= 0;
     const uint32_t behind = shared ? 0U : (2U << to) - 1;  // levels
     if ((used & behind) != 0) {
-      named_barrier_sync(kBarrier + multiplier_, 128);  // by the others, too
+      // By the others, too. (Two numbers of barriers rather than one that would be kept in a register.)
+      if (multiplier_ == 0) {
+        named_barrier_sync(kBarrier, 128);
+      } else {
+        named_barrier_sync(kBarrier + 1, 128);
+      }
     }
 #pragma unroll 1
     while ((used & behind) != 0) {
@@ -83,24 +88,36 @@ class MqaChain {
     StateRows first{{x.x, x.y}, {x.z, x.w}};
     const ChainWeights w = chain_scalars(first, rows);
     rows = first;
-#pragma unroll 1
-    for (int batch = 0; batch < kBatches; ++batch) {
-      wait_copies<kPlaces - 1>();
-      const uint32_t to = room + batch % kPlaces * kBatchBytes;
+    // What chain_output() does, in two passes: otherwise ptxas begins with half of the products, and has no registers
+    // for them.
+    if (__any_sync(kAllLanes, w.second[0] != 1.0F || w.second[1] != 1.0F)) {
+      rescale_output(o, w.second);
+    }
+    chain_batches<0>(o, w, level, room);
+  }
+  // The batches from kNumber on. A branch after each, which is always taken and nobody knows it: ptxas would begin with
+  // many of them at once.
+  template <int kNumber>
+  __device__ __forceinline__ void chain_batches(float (&o)[kOutputs], const ChainWeights& w, int level,
+                                                uint32_t room) const {
+    if constexpr (kNumber < kBatches) {
+      wait_copies<kNumber + kPlaces <= kBatches ? kPlaces - 1 : 0>();
+      const uint32_t to = room + kNumber % kPlaces * kBatchBytes;
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const float4 piece = load_quad(to + i * kPieceBytes);
-        o[4 * i] = chain_output(piece.x, o[4 * i], w, 0);
-        o[4 * i + 1] = chain_output(piece.y, o[4 * i + 1], w, 1);
-        o[4 * i + 2] = chain_output(piece.z, o[4 * i + 2], w, 2);
-        o[4 * i + 3] = chain_output(piece.w, o[4 * i + 3], w, 3);
+        float* const own = &o[4 * (kNumber * kBatch + i)];
+        own[0] = __fmaf_rn(piece.x, w.first[0], own[0]);
+        own[1] = __fmaf_rn(piece.y, w.first[0], own[1]);
+        own[2] = __fmaf_rn(piece.z, w.first[1], own[2]);
+        own[3] = __fmaf_rn(piece.w, w.first[1], own[3]);
       }
-      if (batch + kPlaces < kBatches) {
-        ask(to, place(opaque(level)) + (batch + kPlaces) * kBatch * 128);  // found again: few registers
-      } else {
-        commit_copies();  // nothing, so that as many groups are waited for
+      if constexpr (kNumber + kPlaces < kBatches) {
+        ask(to, place(opaque(level)) + (kNumber + kPlaces) * kBatch * 128);  // found again: few registers
       }
-      turn<4 * kBatch>(o);
+      if (opaque(level) >= 0) {
+        chain_batches<kNumber + 1>(o, w, level, room);
+      }
     }
   }
   __device__ __forceinline__ static void ask(uint32_t to, const float4* from) {
