@@ -64,19 +64,19 @@ class MqaOutputs {
       }
     }
     const Place where = place_of(tile);
-    int64_t at[kRowsPerThread];
-#pragma unroll
-    for (int h = 0; h < kRowsPerThread; ++h) {
-      at[h] = output_at(where, h) + 8 * piece;
-    }
     if (args_.wide_output) {
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
         if (where.stored[h]) {
-          store_wide(o, at[h], h);
+          store_wide<kPieces>(o, row_at<float>(where, h) + 8 * piece + thread_index() % 4 * 2, h);
         }
       }
       return;
+    }
+    uint16_t* at[kRowsPerThread];
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
+      at[h] = row_at<uint16_t>(where, h) + 8 * piece + thread_index() % 4 * 8;
     }
 #pragma unroll
     for (int i = 0; i < kPieces; i += kGroup) {
@@ -105,9 +105,10 @@ class MqaOutputs {
     }
     return where;
   }
-  // Where the multiplier's columns of a row of O begin, in elements.
-  __device__ __forceinline__ int64_t output_at(const Place& where, int h) const {
-    return where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
+  // The multiplier's columns of a row of O.
+  template <class T>
+  __device__ __forceinline__ T* row_at(const Place& where, int h) const {
+    return static_cast<T*>(args_.o) + where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
            where.head[h] * args_.o_stride_head + multiplier_ * MqaTiling::kColumns;
   }
 
@@ -196,32 +197,34 @@ class MqaOutputs {
     put(args_.row_max, m_log2);
     put(args_.row_sum, empty ? 0.0F : l);
   }
-  // A lane's columns are 8 i + 2 q and the next of piece i.
-  template <int kOutputs>
-  __device__ __forceinline__ void store_wide(const float (&x)[kOutputs], int64_t at, int h) const {
-    float* const o = static_cast<float*>(args_.o) + at + thread_index() % 4 * 2;
+  // A row, of whose pieces a lane has two columns; `row` are its own ones of the first.
+  template <int kPieces>
+  __device__ __forceinline__ static void store_wide(const float (&x)[4 * kPieces], float* row, int h) {
 #pragma unroll
-    for (int i = 0; i < kOutputs / 4; ++i) {  // -0 as +0
-      asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(o + 8 * i), "f"(__fadd_rn(x[4 * i + 2 * h], 0.0F)),
+    for (int i = 0; i < kPieces; ++i) {  // -0 as +0
+      asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(row + 8 * i), "f"(__fadd_rn(x[4 * i + 2 * h], 0.0F)),
                    "f"(__fadd_rn(x[4 * i + 2 * h + 1], 0.0F))
                    : "memory");
     }
   }
-  // A group of pieces.
-  __device__ __forceinline__ void store_narrow(const float* x, int64_t at, bool stored, int h) const {
+  // A group of pieces, of which a lane stores one.
+  __device__ __forceinline__ static void store_narrow(const float* x, uint16_t* to, bool stored, int h) {
     uint32_t pair[kGroup];
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
       pair[i] = finish_pair<kElement>(x[4 * i + 2 * h], x[4 * i + 2 * h + 1]);
     }
     const uint4 row = transpose_quad(pair[0], pair[1], pair[2], pair[3]);
-    if (stored) {
-      // Said in assembly, because ptxas takes the store apart into four otherwise.
-      asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(static_cast<uint16_t*>(args_.o) + at +
-                                                                       thread_index() % 4 * 8),
-                   "r"(row.x), "r"(row.y), "r"(row.z), "r"(row.w)
-                   : "memory");
-    }
+    // Said in assembly, because ptxas takes the store apart into four otherwise; and predicated, because a branch would
+    // be one for each.
+    asm volatile(
+        "{\n"
+        ".reg .pred stored;\n"
+        "setp.ne.u32 stored, %5, 0;\n"
+        "@stored st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};\n"
+        "}\n" ::"l"(to),
+        "r"(row.x), "r"(row.y), "r"(row.z), "r"(row.w), "r"(static_cast<uint32_t>(stored))
+        : "memory");
   }
 
   const MqaArguments& args_;
