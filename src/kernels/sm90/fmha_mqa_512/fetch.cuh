@@ -143,7 +143,7 @@ class MqaFetch {
         const uint32_t pieces = pieces_at() + panel * panel_bytes(Layout::kGranule);
         const uint32_t scales = Fp8::kFooter ? scales_at(0) + panel / 4 * 4
                                              : pieces_at() + first * panel_bytes(Layout::kGranule) + 8;
-        constexpr int kTogether = Fp8::kFooter ? kOwnRows : kOwnRows / 2;  // rows whose codes are in registers
+        constexpr int kTogether = kOwnRows / 2;  // rows whose codes are in registers
         constexpr int kStep = kRowStep * kPanelRowBytes;
         constexpr int kScaleStep = Fp8::kFooter ? Layout::kScaleStep : kStep;
 #pragma unroll
