@@ -123,16 +123,21 @@ class MqaScorer {
   // A granule, of number `number` in the block and followed by `next`. `last`: the own one of the tile.
   __device__ __forceinline__ void granule(const MqaWalk& walk, const MqaPlace& place, const MqaPlace& next,
                                           uint32_t number, bool last) const {
+    // What need not wait for keys.
+    const MqaSegment& segment = args_.segments[place.segment];
+    const bool masked = walk.is_masked(segment, place);
+    const uint32_t seen = masked ? seen_keys(place) : 0U;
+    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
+    const int flags = (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift;
     Scores s;
-    score(s, Tag::kFp8 && args_.segments[place.segment].fp8);
+    score(s, Tag::kFp8 && segment.fp8);
     if (last) {
       barrier_arrive(base() + Layout::kQEmpty);
     }
-    if (walk.is_masked(args_.segments[place.segment], place)) {
-      mask(s, place.segment, place.granule);
+    if (masked) {
+      mask(s, segment.page_table != nullptr && segment.sorted == nullptr ? seen & present_keys() : seen);
     }
-    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
-    weigh(s, number, (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift);
+    weigh(s, number, flags);
   }
   // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
   __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
@@ -280,35 +285,45 @@ class MqaScorer {
     const int inside = min(max(end, 0), Layout::kGranule);
     return (1U << (inside / 8 * 2 + min(inside % 8, 2))) - 1U;
   }
-  // R2 of a granule of which some row does not see all.
-  __device__ __forceinline__ void mask(Scores& s, int number, int granule) const {
-    const MqaSegment& segment = args_.segments[number];
+  // R2: which of its keys a thread's rows see, 16 bits as above for each.
+  __device__ __forceinline__ uint32_t seen_keys(const MqaPlace& place) const {
     const int t = thread();
-    uint32_t present = ~0U;
-    if (segment.page_table != nullptr && segment.sorted == nullptr) {
-      const uint32_t absent = base() + Layout::kAbsent + buffer_ * Layout::kAbsentBytes + t % 4 * 2;
-#pragma unroll
-      for (int j = 0; j < Layout::kGranule / 8; ++j) {
-        uint16_t bytes;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bytes) : "r"(absent + 8 * j) : "memory");
-        present &= ~(((bytes & 1U) | (bytes >> 7 & 2U)) << 2 * j);
-      }
-    }
-    const int first_key = granule * Layout::kGranule + t % 4 * 2;
-    MqaSight sight{tile_.get(number, Words::kFirstKey), tile_.get(number, Words::kStopKey)};
+    const int first_key = place.granule * Layout::kGranule + t % 4 * 2;
+    MqaSight sight{tile_.get(place.segment, Words::kFirstKey), tile_.get(place.segment, Words::kStopKey)};
     const bool alone = uniform(tile_.get(Words::kAlone)) != 0;
+    uint32_t seen = 0;
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
       if (!alone) {
         const int row = tile_.get(Words::kFirstRow) + t / 32 * 16 + t % 32 / 4 + 8 * h;
         const int64_t token = tile_.get(Words::kToken) + divide(row, args_.heads);
-        sight = mqa_sight(segment, tile_.get(number, Words::kPosition) + token, tile_.get(number, Words::kLength));
+        sight = mqa_sight(args_.segments[place.segment], tile_.get(place.segment, Words::kPosition) + token,
+                          tile_.get(place.segment, Words::kLength));
       }
-      const uint32_t seen = present & keys_before(sight.end - first_key) & ~keys_before(sight.first - first_key);
+      seen |= (keys_before(sight.end - first_key) & ~keys_before(sight.first - first_key)) << kScores / 2 * h;
+    }
+    return seen;
+  }
+  // Which of them have a page; once all warps have fetched.
+  __device__ __forceinline__ uint32_t present_keys() const {
+    const uint32_t absent = base() + Layout::kAbsent + buffer_ * Layout::kAbsentBytes + thread() % 4 * 2;
+    uint32_t present = ~0U;
+#pragma unroll
+    for (int j = 0; j < Layout::kGranule / 8; ++j) {
+      uint16_t bytes;
+      asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bytes) : "r"(absent + 8 * j) : "memory");
+      const uint32_t missing = ((bytes & 1U) | (bytes >> 7 & 2U)) << 2 * j;
+      present &= ~(missing | missing << kScores / 2);
+    }
+    return present;
+  }
+  __device__ __forceinline__ static void mask(Scores& s, uint32_t seen) {
+#pragma unroll
+    for (int h = 0; h < kRowsPerThread; ++h) {
 #pragma unroll
       for (int i = 0; i < kScores / 2; ++i) {
         float& x = s[i / 2 * 4 + 2 * h + i % 2];
-        x = (seen >> i & 1U) != 0 ? x : minus_infinity();
+        x = (seen >> (kScores / 2 * h + i) & 1U) != 0 ? x : minus_infinity();
       }
     }
   }
