@@ -123,12 +123,9 @@ class MqaScorer {
   // A granule, of number `number` in the block and followed by `next`. `last`: the own one of the tile.
   __device__ __forceinline__ void granule(const MqaWalk& walk, const MqaPlace& place, const MqaPlace& next,
                                           uint32_t number, bool last) const {
-    // What need not wait for keys.
     const MqaSegment& segment = args_.segments[place.segment];
     const bool masked = walk.is_masked(segment, place);
-    const uint32_t seen = masked ? seen_keys(place) : 0U;
-    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
-    const int flags = (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift;
+    const uint32_t seen = masked ? seen_keys(place) : 0U;  // need not wait for keys
     Scores s;
     score(s, Tag::kFp8 && segment.fp8);
     if (last) {
@@ -137,7 +134,8 @@ class MqaScorer {
     if (masked) {
       mask(s, segment.page_table != nullptr && segment.sorted == nullptr ? seen & present_keys() : seen);
     }
-    weigh(s, number, flags);
+    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
+    weigh(s, number, (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift);
   }
   // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
   __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
@@ -151,20 +149,22 @@ class MqaScorer {
   __device__ __forceinline__ void score(Scores& s, bool fp8) const {
     const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
     const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + buffer_ * Layout::kBufferBytes);
-    static_assert(Layout::kGroups == 4);
-    score_group<0>(s, q, k, fp8);
-    score_group<1>(s, q, k, fp8);
-    score_group<2>(s, q, k, fp8);
-    score_group<3>(s, q, k, fp8);
+    score_half<0>(s, q, k, fp8);
+    score_half<1>(s, q, k, fp8);
     wgmma_wait<0>();
     pin_registers(s);
   }
-  // The steps over a group of panels, once all threads' copies of it have landed.
-  template <int kGroup>
-  __device__ __forceinline__ void score_group(Scores& s, uint64_t q, uint64_t k, bool fp8) const {
-    wait_copies<Layout::kGroups - 1 - kGroup>();
+  // The steps over half of the groups, once all threads' copies of them have landed. (Group by group would begin sooner,
+  // and wait for threads more often.)
+  template <int kHalf>
+  __device__ __forceinline__ void score_half(Scores& s, uint64_t q, uint64_t k, bool fp8) const {
+    constexpr int kGroups = Layout::kGroups / 2;
+    wait_copies<kHalf == 0 ? kGroups : 0>();
     if (Tag::kFp8 && fp8) {
-      fetch_.convert_group(kGroup);
+#pragma unroll 1
+      for (int group = kHalf * kGroups; group < (kHalf + 1) * kGroups; ++group) {
+        fetch_.convert_group(group);
+      }
     }
     fence_async_proxy();
     named_barrier_sync(1 + buffer_, 128);
@@ -174,9 +174,9 @@ class MqaScorer {
 #pragma unroll
       for (int i = 0; i < kStepsOfPanel; ++i) {
         const int step = panel * kStepsOfPanel + i;
-        if (Layout::group_of(panel) == kGroup && step == 0) {
+        if (Layout::group_of(panel) / kGroups == kHalf && step == 0) {
           wgmma_ss_first<kElement>(s, q, k);
-        } else if (Layout::group_of(panel) == kGroup) {
+        } else if (Layout::group_of(panel) / kGroups == kHalf) {
           wgmma_ss_next<kElement>(s, KMajorTile::step(q, Layout::kRows, step),
                                   KMajorTile::step(k, Layout::kGranule, step));
         }
