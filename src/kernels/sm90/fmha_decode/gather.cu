@@ -1,5 +1,7 @@
-// Sorts lists of gathered keys, a block per query token: a bitonic network over 2^n entries, eight to a thread, of
-// which those that name no visible key sink to the end. Steps inside a thread and inside a warp wait for nobody.
+// Sorts lists of gathered keys, a block per query token, after it has dropped what names no visible key. Mostly a bit per
+// key of the sequence is enough: those that are set, in their order. A list that names a key twice, or a sequence of very
+// many keys, goes through a bitonic network over 2^n entries, eight to a thread, in which what is no key sinks to the
+// end; its steps inside a thread and inside a warp wait for nobody.
 #include "kernels/sm90/fmha_decode/gather.h"
 
 #include <limits>
@@ -11,6 +13,7 @@ constexpr int kNone = std::numeric_limits<int32_t>::max();
 constexpr int kOwn = 8;  // entries of a thread, one after another
 constexpr int kInWarp = 32 * kOwn;
 constexpr int kMostThreads = kMaxGathered / kOwn;
+constexpr int64_t kMostBits = int64_t{1} << 18;  // keys of a sequence whose bits a block has room for
 
 // Keys [first, end) that the token sees (R2).
 struct Interval {
@@ -88,7 +91,89 @@ __device__ __forceinline__ void order(int (&own)[kOwn], int first, int run, int 
   }
 }
 
-__global__ void __launch_bounds__(kMostThreads) sort_gathered_sm90(const __grid_constant__ GatheredKeys g) {
+// Sorts `own` of all threads, of which those that are no keys are kNone, into `entries` by a bit per key, and returns how
+// many keys there are; or -1 if one is there twice.
+__device__ __forceinline__ int sort_by_bits(const int (&own)[kOwn], int32_t* entries, uint32_t* bits, int words) {
+  __shared__ int of_warp[kMostThreads / 32];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x);
+  for (int i = thread; i < words; i += threads) {
+    bits[i] = 0;
+  }
+  __syncthreads();
+  bool twice = false;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    if (own[i] != kNone) {
+      const uint32_t bit = 1U << own[i] % 32;
+      twice = (atomicOr(&bits[own[i] / 32], bit) & bit) != 0 || twice;
+    }
+  }
+  if (__syncthreads_or(twice ? 1 : 0) != 0) {
+    return -1;
+  }
+  // A thread's words follow each other; first how many keys are before them.
+  const int each = (words + threads - 1) / threads;
+  const int first = min(thread * each, words);
+  const int end = min(first + each, words);
+  int keys = 0;
+  for (int i = first; i < end; ++i) {
+    keys += __popc(bits[i]);
+  }
+  int before = keys;
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const int other = __shfl_up_sync(0xffffffffU, before, lanes);
+    before += thread % 32 >= lanes ? other : 0;
+  }
+  if (thread % 32 == 31) {
+    of_warp[thread / 32] = before;
+  }
+  before -= keys;
+  __syncthreads();
+  int all = 0;
+  for (int warp = 0; warp < threads / 32; ++warp) {
+    before += warp < thread / 32 ? of_warp[warp] : 0;
+    all += of_warp[warp];
+  }
+  for (int i = first; i < end; ++i) {
+    for (uint32_t word = bits[i]; word != 0; word &= word - 1) {
+      entries[before] = i * 32 + __ffs(static_cast<int>(word)) - 1;
+      ++before;
+    }
+  }
+  __syncthreads();
+  return all;
+}
+
+// The same by a bitonic network, keys that are there twice included.
+__device__ __forceinline__ int sort_by_network(int (&own)[kOwn], int32_t* entries) {
+  int keys = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    keys += __syncthreads_count(own[i] != kNone ? 1 : 0);
+  }
+  const int first = static_cast<int>(threadIdx.x) * kOwn;
+  const int size = static_cast<int>(blockDim.x) * kOwn;
+#pragma unroll 1
+  for (int run = 2; run <= size; run *= 2) {
+#pragma unroll 1
+    for (int step = run / 2; step > 0; step /= 2) {
+      order(own, first, run, step, entries);
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    entries[first + i] = own[i];
+  }
+  __syncthreads();
+  return keys;
+}
+
+// `words` of bits, 0: none.
+__global__ void __launch_bounds__(kMostThreads, 1)
+    sort_gathered_sm90(const __grid_constant__ GatheredKeys g, const int words) {
   extern __shared__ int32_t entries[];
   const int64_t token = blockIdx.x;
   const int64_t batch = token / g.seqlen_q;
@@ -99,35 +184,31 @@ __global__ void __launch_bounds__(kMostThreads) sort_gathered_sm90(const __grid_
   const int64_t first_position = g.q_positions != nullptr ? g.q_positions[batch] : length - g.seqlen_q;
   const Interval seen = visible_keys(g, length, first_position + token - batch * g.seqlen_q);
   const int count = g.topk_lens == nullptr ? g.topk : min(max(g.topk_lens[token], 0), g.topk);
-  const int first = static_cast<int>(threadIdx.x) * kOwn;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x);
   int own[kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    own[i] = first + i < count ? g.indices[token * g.indices_stride + first + i] : -1;
+    const int entry = i * threads + thread;
+    own[i] = entry < count ? g.indices[token * g.indices_stride + entry] : -1;
   }
-  int visible = 0;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const bool is_key = own[i] >= 0 && own[i] >= seen.first && own[i] < seen.end && row_of(g, batch, own[i]) >= 0;
     own[i] = is_key ? own[i] : kNone;
-    visible += __syncthreads_count(is_key ? 1 : 0);
   }
-  const int size = static_cast<int>(blockDim.x) * kOwn;
-#pragma unroll 1
-  for (int run = 2; run <= size; run *= 2) {
-#pragma unroll 1
-    for (int step = run / 2; step > 0; step /= 2) {
-      order(own, first, run, step, entries);
-    }
+  int keys = -1;
+  if (words > 0) {
+    keys = sort_by_bits(own, entries, reinterpret_cast<uint32_t*>(entries + threads * kOwn), words);
   }
-  if (threadIdx.x == 0) {
-    g.counts[token] = visible;
+  if (keys < 0) {
+    keys = sort_by_network(own, entries);
   }
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if (first + i < visible) {
-      g.sorted[token * g.topk + first + i] = static_cast<int32_t>(row_of(g, batch, own[i]));
-    }
+  if (thread == 0) {
+    g.counts[token] = keys;
+  }
+  for (int i = thread; i < keys; i += threads) {
+    g.sorted[token * g.topk + i] = static_cast<int32_t>(row_of(g, batch, entries[i]));
   }
 }
 
@@ -141,12 +222,20 @@ cudaError_t launch_sort_gathered(const GatheredKeys& keys, cudaStream_t stream) 
   while (size < keys.topk) {
     size *= 2;
   }
+  const int words = keys.seqlen_k <= kMostBits ? static_cast<int>((keys.seqlen_k + 31) / 32) : 0;
+  const size_t bytes = static_cast<size_t>(size + words) * sizeof(int32_t);
+  const cudaError_t error = cudaFuncSetAttribute(
+      sort_gathered_sm90, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      static_cast<int>((kMaxGathered + kMostBits / 32) * int64_t{sizeof(int32_t)}));
+  if (error != cudaSuccess) {
+    return error;
+  }
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(keys.batch * keys.seqlen_q));
   launch.blockDim = dim3(static_cast<unsigned>(size / kOwn));
-  launch.dynamicSmemBytes = static_cast<size_t>(size) * sizeof(int32_t);
+  launch.dynamicSmemBytes = bytes;
   launch.stream = stream;
-  return cudaLaunchKernelEx(&launch, sort_gathered_sm90, keys);
+  return cudaLaunchKernelEx(&launch, sort_gathered_sm90, keys, words);
 }
 
 }  // namespace tessera::sm90
