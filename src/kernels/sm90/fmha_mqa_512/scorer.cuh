@@ -51,10 +51,10 @@ class MqaScorer {
         barrier_wait(base() + Layout::kQEmpty, tiles % 2 ^ 1U);
         fetch_.fetch_queries(tile_);
         arrive_behind_copies(base() + Layout::kQFull);
+        ++tiles;
       }
       attend(keys, granules, tiles, round);
-      tiles += keys ? 1 : 0;
-      if (round >= 0) {
+      if (opaque(round) >= 0) {  // asked again rather than kept
         barrier_arrive(base() + Layout::kTileEmpty + 8 * slot);
       }
     }
@@ -97,14 +97,10 @@ class MqaScorer {
     if (keys && !place.valid()) {  // no granule of the tile is the own one
       barrier_arrive(base() + Layout::kQEmpty);
     }
-    bool first = true;
 #pragma unroll 1
     while (place.valid()) {
       fetch_.fetch_granule(tile_, place, entries, granules / Layout::kBuffers % 2);
-      if (first) {
-        barrier_wait(base() + Layout::kQFull, tiles % 2);
-        first = false;
-      }
+      barrier_wait(base() + Layout::kQFull, tiles % 2 ^ 1U);
       const MqaPlace next = walk.next(place);
       uint32_t following = granules + 1;
       const MqaPlace own = next.valid() ? skip(walk, next, following) : next;
