@@ -1,4 +1,5 @@
-// wgmma of P V with P of another block in shared memory: as wgmma_rs() of wgmma.cuh, but A (64, 16) by descriptor.
+// wgmma of P V with P in shared memory, because others have computed it: as wgmma_rs() of wgmma.cuh, but A (64, 16) by
+// descriptor.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +86,7 @@ requires(kElement == Element::kF16) __device__ __forceinline__
       : "l"(a), "l"(b), "r"(static_cast<int>(keep)));
 }
 
-// d (64, 128) := fdot chain step of A (64, 16), the 16 contiguous (K-major), and B (16, 128), keys across rows
-// (MN-major), both in shared memory; bf16. `keep` false starts from +0.
+// As wgmma_rs() of (64, 128), bf16, with the 16 of A contiguous (K-major). `keep` false starts from +0.
 template <Element kElement>
 requires(kElement == Element::kBf16) __device__ __forceinline__
     void wgmma_ss_values(float (&d)[64], uint64_t a, uint64_t b, bool keep) {
@@ -113,8 +113,7 @@ requires(kElement == Element::kBf16) __device__ __forceinline__
       : "l"(a), "l"(b), "r"(static_cast<int>(keep)));
 }
 
-// d (64, 128) := fdot chain step of A (64, 16), the 16 contiguous (K-major), and B (16, 128), keys across rows
-// (MN-major), both in shared memory; f16. `keep` false starts from +0.
+// As wgmma_rs() of (64, 128), f16, with the 16 of A contiguous (K-major). `keep` false starts from +0.
 template <Element kElement>
 requires(kElement == Element::kF16) __device__ __forceinline__
     void wgmma_ss_values(float (&d)[64], uint64_t a, uint64_t b, bool keep) {

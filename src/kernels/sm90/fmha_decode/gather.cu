@@ -1,7 +1,7 @@
-// Sorts lists of gathered keys, a block per query token, after it has dropped what names no visible key. Mostly a bit per
-// key of the sequence is enough: those that are set, in their order. A list that names a key twice, or a sequence of very
-// many keys, goes through a bitonic network over 2^n entries, eight to a thread, in which what is no key sinks to the
-// end; its steps inside a thread and inside a warp wait for nobody.
+// Sorts lists of gathered keys, a block per query token, after it has dropped what names no visible key. Mostly a bit
+// per key of the sequence is enough: those that are set, in their order. A list that names a key twice, or a sequence
+// of very many keys, goes through a bitonic network over 2^n entries, eight to a thread, in which what is no key sinks
+// to the end; its steps inside a thread and inside a warp wait for nobody.
 #include "kernels/sm90/fmha_decode/gather.h"
 
 #include <limits>
@@ -91,8 +91,8 @@ __device__ __forceinline__ void order(int (&own)[kOwn], int first, int run, int 
   }
 }
 
-// Sorts `own` of all threads, of which those that are no keys are kNone, into `entries` by a bit per key, and returns how
-// many keys there are; or -1 if one is there twice.
+// Sorts `own` of all threads, of which those that are no keys are kNone, into `entries` by a bit per key, and returns
+// how many keys there are; or -1 if one is there twice.
 __device__ __forceinline__ int sort_by_bits(const int (&own)[kOwn], int32_t* entries, uint32_t* bits, int words) {
   __shared__ int of_warp[kMostThreads / 32];
   const int thread = static_cast<int>(threadIdx.x);
@@ -224,9 +224,9 @@ cudaError_t launch_sort_gathered(const GatheredKeys& keys, cudaStream_t stream) 
   }
   const int words = keys.seqlen_k <= kMostBits ? static_cast<int>((keys.seqlen_k + 31) / 32) : 0;
   const size_t bytes = static_cast<size_t>(size + words) * sizeof(int32_t);
-  const cudaError_t error = cudaFuncSetAttribute(
-      sort_gathered_sm90, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>((kMaxGathered + kMostBits / 32) * int64_t{sizeof(int32_t)}));
+  const cudaError_t error =
+      cudaFuncSetAttribute(sort_gathered_sm90, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>((kMaxGathered + kMostBits / 32) * int64_t{sizeof(int32_t)}));
   if (error != cudaSuccess) {
     return error;
   }

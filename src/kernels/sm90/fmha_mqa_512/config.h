@@ -2,8 +2,8 @@
 // rows, and the arguments they take. No device code.
 //
 // A block has 64 query rows. Keys go in granules (R0: 64 keys), each of which lies in shared memory once, as K and as
-// V. Two warpgroups fetch and score every other granule, two sum one half of the output columns each over all of them; a
-// sum over keys is never split, so no bit depends on it.
+// V. Two warpgroups fetch and score every other granule, two sum one half of the output columns each over all of them;
+// a sum over keys is never split, so no bit depends on it.
 #pragma once
 
 #include <vector_types.h>
@@ -70,8 +70,8 @@ struct MqaGranuleFlags {
 // How the work is cut, whatever the head dim of Q and K.
 struct MqaTiling {
   static constexpr int kValueDims = 512;
-  static constexpr int kScorers = 2;      // warpgroups, each with a buffer of its own
-  static constexpr int kMultipliers = 2;  // warpgroups
+  static constexpr int kScorers = 2;                          // warpgroups, each with a buffer of its own
+  static constexpr int kMultipliers = 2;                      // warpgroups
   static constexpr int kColumns = kValueDims / kMultipliers;  // of O, per multiplier
   static constexpr int kRows = 64;
   static constexpr int kGranule = 64;
@@ -133,7 +133,7 @@ struct MqaLayout : MqaTiling {
   static constexpr int kScaleStep = 128 * 8;
   static constexpr int kBarriers = kScales + (kHeadDim == 512 ? kBuffers * kGranule / 16 * kScaleStep : 0);
   // Barriers, 8 bytes each.
-  static constexpr int kEmpty = kBarriers;                                // per buffer and group
+  static constexpr int kEmpty = kBarriers;  // per buffer and group
   static constexpr int kQFull = kEmpty + 8 * kBuffers * kGroups;
   static constexpr int kQEmpty = kQFull + 8;
   static constexpr int kMoved = kQEmpty + 8;                 // per buffer: m

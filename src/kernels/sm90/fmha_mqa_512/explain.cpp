@@ -33,8 +33,9 @@ std::string explain(const tessera_fmha_params& p) {
       "{}; barriers at {}\n"
       "{}{}",
       p.head_dim_qk, p.dtype == TESSERA_BF16 ? "bf16" : "f16", rows, gathered ? "a query token" : "all query tokens",
-      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kScorers, L::kScorerRegisters, L::kMultipliers, L::kMultiplierRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys, L::kQBytes, L::kQ,
-      L::kBuffers, L::kWeightBytes, L::kWeights,
+      L::kGranule, L::kColumns, units, (unit_rows + rows - 1) / rows, L::kThreads, kChunkKeys, L::kScorers,
+      L::kScorerRegisters, L::kMultipliers, L::kMultiplierRegisters, L::kBytes, L::kBuffers, L::kBufferBytes, L::kKeys,
+      L::kQBytes, L::kQ, L::kBuffers, L::kWeightBytes, L::kWeights,
       L::kWeightsOverKeys ? " and so on, where the keys have dims that are not V" : "", L::kFactors, L::kTiles,
       L::kBarriers, gathered ? "gathered keys: a kernel sorts the lists first\n" : "",
       fp8 ? "fp8 rows: become bf16 in shared memory, by the threads that fetched them\n" : "");

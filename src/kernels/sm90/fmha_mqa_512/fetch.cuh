@@ -36,10 +36,10 @@ class MqaFetch {
       const int behind = divide(row, args_.heads);
       const int head = row - behind * static_cast<int>(args_.heads.value);
       const bool present = row < rows;
-      const uint16_t* const from =
-          present ? args_.q + batch * args_.q_stride_batch + int64_t{first_token + behind} * args_.q_stride_token +
-                        head * args_.q_stride_head + thread() % 8 * 8
-                  : args_.q;
+      const uint16_t* const from = present ? args_.q + batch * args_.q_stride_batch +
+                                                 int64_t{first_token + behind} * args_.q_stride_token +
+                                                 head * args_.q_stride_head + thread() % 8 * 8
+                                           : args_.q;
       const uint32_t to = base() + Layout::kQ + piece_at() + own * kPanelRowBytes;
 #pragma unroll
       for (int panel = 0; panel < Layout::kPanels; ++panel) {
@@ -74,8 +74,8 @@ class MqaFetch {
     }
   }
 
-  // The granule at `place`, of whose rows tables say `entries`, to the own buffer as its groups are given back (`parity`
-  // of that).
+  // The granule at `place`, of whose rows tables say `entries`, to the own buffer as its groups are given back
+  // (`parity` of that).
   __device__ __forceinline__ void fetch_granule(const MqaTile& tile, const MqaPlace& place, const Entries& entries,
                                                 uint32_t parity) const {
     const MqaSegment& s = args_.segments[place.segment];
@@ -110,8 +110,7 @@ class MqaFetch {
         const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
         const int slot = again.sorted != nullptr ? behind(entries[i], again.page_rows) : behind(key, again.page_size);
         copy_small_piece<8>(
-            scales_at(i),
-            reinterpret_cast<const uint8_t*>(rows_at[i]) + footer_behind(again, slot) - thread() % 8 * 8,
+            scales_at(i), reinterpret_cast<const uint8_t*>(rows_at[i]) + footer_behind(again, slot) - thread() % 8 * 8,
             is_present(present, i));
       }
     }
@@ -141,8 +140,8 @@ class MqaFetch {
       const int panel = first + (Fp8::kFooter ? i : Layout::kGroupPanels - 1 - i);
       if (panel < Fp8::kCodedPanels) {
         const uint32_t pieces = pieces_at() + panel * panel_bytes(Layout::kGranule);
-        const uint32_t scales = Fp8::kFooter ? scales_at(0) + panel / 4 * 4
-                                             : pieces_at() + first * panel_bytes(Layout::kGranule) + 8;
+        const uint32_t scales =
+            Fp8::kFooter ? scales_at(0) + panel / 4 * 4 : pieces_at() + first * panel_bytes(Layout::kGranule) + 8;
         constexpr int kTogether = kOwnRows / 2;  // rows whose codes are in registers
         constexpr int kStep = kRowStep * kPanelRowBytes;
         constexpr int kScaleStep = Fp8::kFooter ? Layout::kScaleStep : kStep;

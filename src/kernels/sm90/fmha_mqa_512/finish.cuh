@@ -1,6 +1,6 @@
-// What a multiplier does with its O at the end of a chunk (R8) and of a tile (R9). What chunks, superchunks and segments
-// have been chained to lies in global scratch; each thread reads and writes only what it wrote itself. Of a tile that
-// several blocks share every chunk's state goes there, and combine.cuh does the rest.
+// What a multiplier does with its O at the end of a chunk (R8) and of a tile (R9). What chunks, superchunks and
+// segments have been chained to lies in global scratch; each thread reads and writes only what it wrote itself. Of a
+// tile that several blocks share every chunk's state goes there, and combine.cuh does the rest.
 #pragma once
 
 #include "contract/plan.h"
@@ -76,8 +76,8 @@ class MqaChain {
   static constexpr uint32_t kBarrier = 1 + Layout::kScorers;  // named barrier of the first multiplier
 
   // (rows, o) := chain(the state of a level, (rows, o)), whose pieces come by way of shared memory: registers have no
-  // room for enough of them on their way. Every thread gets what it has written itself. O turns by a batch in every step:
-  // a loop that is not unrolled cannot index registers, and ptxas spills in one that is.
+  // room for enough of them on their way. Every thread gets what it has written itself. O turns by a batch in every
+  // step: a loop that is not unrolled cannot index registers, and ptxas spills in one that is.
   __device__ __forceinline__ void chain(float (&o)[kOutputs], StateRows& rows, int level, uint32_t room) const {
     const float4* const memory = place(level);
 #pragma unroll

@@ -94,8 +94,8 @@ class MqaMultiplier {
     barrier_arrive(base() + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
   }
 
-  // R6 of a granule, which is given back group by group unless it has to be `done` with later. `keep`: it is not the first
-  // one of its chunk.
+  // R6 of a granule, which is given back group by group unless it has to be `done` with later. `keep`: it is not the
+  // first one of its chunk.
   __device__ __forceinline__ void multiply(Outputs& o, uint32_t buffer, bool keep, bool done) const {
     using Values = MnMajorTile<Layout::kGranule>;
     const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
@@ -104,7 +104,8 @@ class MqaMultiplier {
     wgmma_fence();
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const uint64_t columns = v + static_cast<uint64_t>(part * Layout::kGroupPanels * panel_bytes(Layout::kGranule) >> 4);
+      const uint64_t columns =
+          v + static_cast<uint64_t>(part * Layout::kGroupPanels * panel_bytes(Layout::kGranule) >> 4);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         wgmma_ss_values<kElement>(part_of(o, part), KMajorTile::step(p, Layout::kRows, block),

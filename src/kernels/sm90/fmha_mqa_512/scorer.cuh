@@ -150,8 +150,8 @@ class MqaScorer {
     wgmma_wait<0>();
     pin_registers(s);
   }
-  // The steps over half of the groups, once all threads' copies of them have landed. (Group by group would begin sooner,
-  // and wait for threads more often.)
+  // The steps over half of the groups, once all threads' copies of them have landed. (Group by group would begin
+  // sooner, and wait for threads more often.)
   template <int kHalf>
   __device__ __forceinline__ void score_half(Scores& s, uint64_t q, uint64_t k, bool fp8) const {
     constexpr int kGroups = Layout::kGroups / 2;
