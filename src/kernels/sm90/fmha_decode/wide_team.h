@@ -28,10 +28,9 @@ struct WideTeamLayout {
   static constexpr int kWarpsOfGranule = kScoreWarps / kOwn;
   static constexpr int kTiles = kGranuleBlocks / kWarpsOfGranule;  // k16 blocks of a warp
   static constexpr int kWarpKeys = 16 * kTiles;
-  // Of the same warps those that sum outputs: 16 columns each, of some of the rows.
-  static constexpr int kWarpEights = kEights > 2 ? kEights / 2 : 1;
-  static constexpr int kOutputWarps = kColumnGroups * (kEights / kWarpEights);
-  static constexpr int kCopyWarps = 4;  // which copy V, and add up R7's sums of eight rows each
+  static constexpr int kOutputWarps = 4;       // of the same warps: a warpgroup sums outputs, 16 columns per warp
+  static constexpr int kRowWarps = kRows / 4;  // of the same warps: they finish rows
+  static constexpr int kCopyWarps = 4;         // which copy V
   static constexpr int kScoreThreads = 32 * kScoreWarps;
   static constexpr int kOutputThreads = 32 * kOutputWarps;
   static constexpr int kCopyThreads = 32 * kCopyWarps;
@@ -45,21 +44,24 @@ struct WideTeamLayout {
   static constexpr int kKStages = kRows == 8 ? 2 : kRows == 16 ? 3 : 4;
   static constexpr int kKStageBytes = panel_bytes(kWarpKeys);
   static constexpr int kKRingBytes = kKStages * kKStageBytes;  // of a warp
-  static constexpr int kVStages = kRows == 8 ? 4 : kRows == 16 ? 12 : 6;
   static constexpr int kVStageBytes = panel_bytes(kGranule);
   static constexpr int kPBlock = 32 * kRows;  // of one k16 block: per eight rows two 8 x 8 matrices
   static constexpr int kPBytes = kGranules * kGranuleBlocks * kPBlock;
+  // Stages of V: those that are there from the start come behind those that take the place of K's rings that P leaves.
+  static constexpr int kLateStages = (kScoreWarps * kKRingBytes - kPBytes) / kVStageBytes;
+  static constexpr int kVStages = kLateStages + (kRows == 8 ? 4 : kRows == 16 ? 12 : 6);
   // Rows of tables are two numbers further apart than rows of the tile, for different banks.
   static constexpr int kPitch = 4 * (kRows + 2);
   static constexpr int kMaximaBytes = kWarpsOfGranule * kGranules * kPitch;  // part of a granule, granule, row
   static constexpr int kFactorsBytes = kGranules * kPitch;                   // a of R3: granule, row
-  static constexpr int kSumsBlock = kDecodeClasses * kPitch;                 // class, row
+  static constexpr int kOutputPitch = 4 * (kPanelColumns + 4);
+  static constexpr int kSumsBlock = kDecodeClasses * kPitch;  // class, row
   static constexpr int kSumsBytes = kGranules * kSumsBlock;
 
   // Once every block has scored its keys, P of all of them comes into K's place and R7's sums into Q's.
   static constexpr int kK = 0;
   static constexpr int kP = kK;
-  static constexpr int kV = kK + kScoreWarps * kKRingBytes;
+  static constexpr int kV = kP + kPBytes;
   static constexpr int kQ = kV + kVStages * kVStageBytes;
   static constexpr int kSums = kQ;
   static constexpr int kMaxima = kQ + (kRows * kQRow > kSumsBytes ? kRows * kQRow : kSumsBytes);
@@ -67,7 +69,8 @@ struct WideTeamLayout {
   static constexpr int kOffsets = kFactors + kFactorsBytes;  // RN(b - m') of the own granules, per row
   static constexpr int kRowMaxima = kOffsets + kOwn * 4 * kRows;
   static constexpr int kRowSums = kRowMaxima + 4 * kRows;
-  static constexpr int kLast = kRowSums + 4 * kRows;  // whether all chunks are there
+  static constexpr int kMoves = kRowSums + 4 * kRows;     // bit g: a row moves its maximum in granule g; per score warp
+  static constexpr int kLast = kMoves + 4 * kScoreWarps;  // whether all chunks are there
   static constexpr int kMaximaFull = kLast + 8;
   static constexpr int kSumsFull = kMaximaFull + 8;
   static constexpr int kWeighed = kSumsFull + 8;       // P of an own granule
@@ -81,8 +84,10 @@ struct WideTeamLayout {
   static_assert(kGranules == 32 && kTiles == 2 && kWarpsOfGranule == 2 && kColumnGroups == 4,
                 "head dim of V: allowed 512, in granules of 64 keys");
   static_assert(kRows == 8 || kRows == 16 || kRows == 32, "rows: allowed 8, 16, 32");
-  static_assert(kPBytes <= kV - kP && kEights <= kCopyWarps);
-  static_assert(kOutputWarps <= kScoreWarps && kV % 1024 == 0 && kQ % 128 == 0 && kMaxima % 16 == 0 && kLast % 8 == 0);
+  static_assert(kPBytes + kLateStages * kVStageBytes == kScoreWarps * kKRingBytes &&
+                kEights <= kScoreWarps - kOutputWarps && kRows * kOutputPitch <= kMaximaBytes);
+  static_assert(kOutputWarps == kColumnGroups && kV % 1024 == 0 && kQ % 128 == 0 && kMaxima % 16 == 0 &&
+                kLast % 8 == 0);
   static_assert(kBytes <= (228 / kResident - 1) * 1024, "shared memory: got too much");
 };
 
