@@ -1,6 +1,7 @@
 // The kernel for one K/V head whose V is the first 512 dims of K's rows (of 512 or 576) against the oracle, byte for
 // byte, through the public interface: windows, compressed and gathered keys, pages, segments, sinks, states, any number
 // of heads. Needs an sm_90 GPU.
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,16 @@ TEST_P(Mqa512Bytes, ManyTokens) {
 
 TEST_P(Mqa512Bytes, MoreTilesThanBlocks) {
   check(mqa(64, 300, {310}));
+}
+
+// Rows without keys are finished while keys of the block's next tile arrive.
+TEST_P(Mqa512Bytes, TilesWithoutKeysBetweenOthers) {
+  std::vector<int64_t> lengths;
+  for (int i = 0; i < 700; ++i) {
+    constexpr int64_t kLengths[] = {70, 0, 130, 0, 200};
+    lengths.push_back(kLengths[i % std::size(kLengths)]);
+  }
+  check(mqa(64, 1, lengths));
 }
 
 TEST_P(Mqa512Bytes, WindowsBeginAndEndAnywhere) {

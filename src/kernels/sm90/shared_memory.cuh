@@ -52,6 +52,13 @@ __device__ __forceinline__ void store_piece(uint32_t address, uint4 x) {
                : "memory");
 }
 
+// Four 8 by 8 matrices of 16-bit elements; lane 8 j + r gives the address of row r of matrix j.
+__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
+}
+
 // The same 16 bytes as signed integers.
 __device__ __forceinline__ void store_shared(uint32_t address, const int4& x) {
   store_piece(address, make_uint4(static_cast<uint32_t>(x.x), static_cast<uint32_t>(x.y), static_cast<uint32_t>(x.z),

@@ -132,8 +132,9 @@ __global__ void __launch_bounds__(MqaSlice::kThreads) combine_mqa_512_sm90(const
     }
     total.chain(superchunks);
   }
-  MqaOutputs<Tag>(args, multiplier)
-      .template finish<MqaSlice::kPieces>(total.o, slice * MqaSlice::kPieces, total.rows, blockIdx.y == 0, tile);
+  const MqaOutputs<Tag> outputs(args, multiplier);
+  outputs.template finish<MqaSlice::kPieces>(total.o, slice * MqaSlice::kPieces, total.rows, blockIdx.y == 0, tile);
+  outputs.template store<MqaSlice::kPieces>(total.o, slice * MqaSlice::kPieces, tile);
 }
 
 }  // namespace tessera::sm90

@@ -6,6 +6,7 @@
 // a sum over keys is never split, so no bit depends on it.
 #pragma once
 
+#include <cuda.h>
 #include <vector_types.h>
 
 #include <cstdint>
@@ -73,6 +74,17 @@ struct MqaTiling {
   static constexpr int kScorers = 2;                          // warpgroups, each with a buffer of its own
   static constexpr int kMultipliers = 2;                      // warpgroups
   static constexpr int kColumns = kValueDims / kMultipliers;  // of O, per multiplier
+  // Columns go to multipliers in groups by turns, so that what is scored first is given back first.
+  static constexpr int kGroups = 4;
+  static constexpr int kOwnGroups = kGroups / kMultipliers;  // of a multiplier
+  static constexpr int kGroupColumns = kValueDims / kGroups;
+  // The group that is a multiplier's one of number `part`.
+  static constexpr int group_of_part(int multiplier, int part) { return part * kMultipliers + multiplier; }
+  // The first column of a multiplier's 8-column piece.
+  static constexpr int column_of_piece(int multiplier, int piece) {
+    constexpr int kGroupPieces = kGroupColumns / 8;
+    return group_of_part(multiplier, piece / kGroupPieces) * kGroupColumns + piece % kGroupPieces * 8;
+  }
   static constexpr int kRows = 64;
   static constexpr int kGranule = 64;
   static constexpr int kChunkGranules = kChunkKeys / kGranule;
@@ -93,9 +105,8 @@ struct MqaLayout : MqaTiling {
   static constexpr int kValuePanels = kValueDims / kPanelColumns;
 
   // A granule arrives and is given back in groups of panels; the last one has those that are not V too.
-  static constexpr int kGroups = 4;
   static constexpr int kGroupPanels = kValuePanels / kGroups;
-  static constexpr int kOwnGroups = kGroups / kMultipliers;  // of a multiplier's columns
+  static constexpr int kGroupBytes = kGroupPanels * panel_bytes(kGranule);
   static constexpr bool begins_group(int panel) { return panel < kValuePanels && panel % kGroupPanels == 0; }
   static constexpr bool ends_group(int panel) { return panel + 1 == kPanels || begins_group(panel + 1); }
   static constexpr int group_of(int panel) { return panel < kValuePanels ? panel / kGroupPanels : kGroups - 1; }
@@ -122,9 +133,14 @@ struct MqaLayout : MqaTiling {
   static constexpr int kMaximaBytes = kRows * 4;
   static constexpr int kSums = kMaxima + kBuffers * kMaximaBytes;
   static constexpr int kSumBytes = 128 * 16;
-  static constexpr int kAbsent = kSums + kBuffers * kSumBytes;  // a byte per key: 1 if it has no page
+  // A byte per key, 1 if it has no page: of two granules per buffer, as one is masked when the next one is asked for.
+  static constexpr int kAbsent = kSums + kBuffers * kSumBytes;
   static constexpr int kAbsentBytes = kGranule;
-  static constexpr int kTiles = kAbsent + kBuffers * kAbsentBytes;
+  // Where the rows of a granule lie, per buffer, 8 bytes each; behind them their FP8 footers.
+  static constexpr int kRowTable = kAbsent + 2 * kBuffers * kAbsentBytes;
+  static constexpr int kFooterStep = kGranule * 8;
+  static constexpr int kRowTableBytes = (kHeadDim == 512 ? 2 : 1) * kFooterStep;
+  static constexpr int kTiles = kRowTable + kBuffers * kRowTableBytes;
   static constexpr int kTileBytes = MqaTileWords::kWords * int{sizeof(int32_t)};
   static constexpr int kFlags = kTiles + kTileSlots * kTileBytes;  // per buffer, 16 bytes apart
   // Scales of FP8 rows on their way, where they are not in the rows: 8 bytes for each of a scorer thread's rows, per
@@ -177,6 +193,8 @@ struct MqaArguments {
   int64_t q_stride_batch, q_stride_token, q_stride_head;
   void* o;  // of the element type, or fp32 with wide_output
   int64_t o_stride_batch, o_stride_token, o_stride_head;
+  bool boxed_output;  // 16-bit O whose tiles are 64 heads of a token: boxes of `o_map`, (dim, head, token, batch)
+  CUtensorMap o_map;
   tessera_row_scalars lse, row_max, row_sum;  // natural log-sum-exp, m - b and l of R9; data null: not wanted
   const float* sinks;                         // per head, or null
   tessera_output_rope o_rope;                 // R12

@@ -6,6 +6,7 @@
 
 #include "kernels/sm90/fmha_mqa_512/copies.cuh"
 #include "kernels/sm90/fmha_mqa_512/fp8_panels.cuh"
+#include "kernels/sm90/fmha_mqa_512/row_table.cuh"
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 
 namespace tessera::sm90 {
@@ -19,8 +20,6 @@ class MqaFetch {
   static constexpr int kRowStep = Layout::kGranule / kOwnRows;
 
  public:
-  using Entries = int32_t[kOwnRows];
-
   __device__ __forceinline__ MqaFetch(const MqaArguments& args, uint32_t shared, uint32_t buffer)
       : args_(args), shared_(shared), buffer_(buffer) {}
 
@@ -48,82 +47,28 @@ class MqaFetch {
     }
   }
 
-  // What tables say of the thread's rows of a granule: the page, the row of a gathered key, or the sequence. Nothing is
-  // done with it here, so that it is on its way while others are waited for.
-  __device__ __forceinline__ void ask(const MqaTile& tile, const MqaPlace& place, Entries& entries) const {
-    if (!place.valid()) {
-      return;
-    }
-    const MqaSegment& s = args_.segments[place.segment];
-    const int first_key = tile.get(place.segment, Words::kFirstKey);
-    const int stop_key = tile.get(place.segment, Words::kStopKey);
-    const int64_t batch = tile.get(Words::kBatch);
-#pragma unroll
-    for (int i = 0; i < kOwnRows; ++i) {
-      const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
-      const int32_t* from = nullptr;
-      if (s.sorted != nullptr) {
-        from = s.sorted + (batch * args_.seqlen_q + tile.get(Words::kToken)) * s.topk + key;
-      } else if (s.page_table != nullptr) {
-        from = s.page_table + batch * s.page_table_stride + divide(key, s.page_size);
-      }
-      entries[i] = static_cast<int32_t>(batch);
-      if (from != nullptr && key >= first_key && key < stop_key) {
-        asm volatile("ld.global.b32 %0, [%1];" : "=r"(entries[i]) : "l"(from) : "memory");
-      }
-    }
-  }
-
-  // The granule at `place`, of whose rows tables say `entries`, to the own buffer as its groups are given back
-  // (`parity` of that).
-  __device__ __forceinline__ void fetch_granule(const MqaTile& tile, const MqaPlace& place, const Entries& entries,
+  // The granule whose rows are in the table, to the own buffer as its groups are given back (`parity` of that). `fp8`:
+  // what rows the segment has.
+  __device__ __forceinline__ void fetch_granule(const MqaRowTable<Layout, kFp8>& table, bool fp8,
                                                 uint32_t parity) const {
-    const MqaSegment& s = args_.segments[place.segment];
-    const int first_key = tile.get(place.segment, Words::kFirstKey);
-    const int stop_key = tile.get(place.segment, Words::kStopKey);
-    const int first_token = tile.get(place.segment, Words::kFirstToken);
-    const bool paged = s.page_table != nullptr && s.sorted == nullptr;
     const uint16_t* rows_at[kOwnRows];
     uint32_t present = 0;
 #pragma unroll
     for (int i = 0; i < kOwnRows; ++i) {
-      const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
-      bool is = key >= first_key && key < stop_key;
-      int64_t offset = 0;
-      if (s.sorted != nullptr) {
-        offset = entries[i] * s.stride_token;
-      } else if (paged) {
-        is = is && static_cast<uint32_t>(entries[i]) < static_cast<uint32_t>(s.num_pages);
-        offset = entries[i] * s.stride_batch + behind(key, s.page_size) * s.stride_token;
-      } else {
-        offset = entries[i] * s.stride_batch + (first_token + key) * s.stride_token;
-      }
-      present |= is ? 1U << i : 0U;
-      rows_at[i] = s.k + (is ? offset : 0);
-      rows_at[i] += thread() % 8 * (kFp8 && s.fp8 ? 4 : 8);
+      const uint8_t* const row = table.row(own_row() + i * kRowStep);
+      present |= row != nullptr ? 1U << i : 0U;
+      rows_at[i] = reinterpret_cast<const uint16_t*>(row) + thread() % 8 * (kFp8 && fp8 ? 4 : 8);
     }
     wait_empty(0, parity);
-    if (kFp8 && Fp8::kFooter && s.fp8) {
+    if constexpr (MqaRowTable<Layout, kFp8>::kFooters) {
+      if (fp8) {
 #pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        const MqaSegment& again = args_.segments[opaque(place.segment)];
-        const int key = place.granule * Layout::kGranule + own_row() + i * kRowStep;
-        const int slot = again.sorted != nullptr ? behind(entries[i], again.page_rows) : behind(key, again.page_size);
-        copy_small_piece<8>(
-            scales_at(i), reinterpret_cast<const uint8_t*>(rows_at[i]) + footer_behind(again, slot) - thread() % 8 * 8,
-            is_present(present, i));
+        for (int i = 0; i < kOwnRows; ++i) {
+          copy_small_piece<8>(scales_at(i), table.footer(own_row() + i * kRowStep), is_present(present, i));
+        }
       }
     }
-    if (paged && thread() % 8 == 0) {
-#pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) {
-        asm volatile("st.shared.u8 [%0], %1;" ::"r"(base() + Layout::kAbsent + buffer_ * Layout::kAbsentBytes +
-                                                    own_row() + i * kRowStep),
-                     "r"(~present >> i & 1U)
-                     : "memory");
-      }
-    }
-    if (kFp8 && s.fp8) {
+    if (kFp8 && fp8) {
       fetch_fp8_rows(parity, rows_at, present);
     } else {
       fetch_rows(parity, rows_at, present);
@@ -193,14 +138,6 @@ class MqaFetch {
     }
   }
 
-  // What remains of a number behind the last multiple.
-  __device__ __forceinline__ static int behind(int number, const Divisor& divisor) {
-    return number - divide(number, divisor) * static_cast<int>(divisor.value);
-  }
-  // Bytes from a row to its footer, behind the rows and the footers before it.
-  __device__ __forceinline__ static int64_t footer_behind(const MqaSegment& s, int slot) {
-    return (s.page_size.value - slot) * Fp8::kRow.row_bytes + slot * Fp8::kRow.footer_bytes;
-  }
   __device__ __forceinline__ uint32_t scales_at(int i) const {
     return base() + Layout::kScales + (buffer_ * kOwnRows + i) * Layout::kScaleStep + 8 * thread();
   }

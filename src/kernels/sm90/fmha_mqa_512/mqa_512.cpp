@@ -69,6 +69,17 @@ int64_t tile_granules(const MqaProblem& p) {
   return granules;
 }
 
+// Whether the copy engine can store O: a tile is 64 heads of a token, and strides are multiples of 16 bytes.
+bool has_boxes(const MqaProblem& p) {
+  constexpr int64_t kElements = 16 / 2;
+  constexpr int64_t kLongestStride = (int64_t{1} << 40) / 2;
+  const auto fits = [](int64_t count, int64_t stride) {
+    return count <= 1 || (stride > 0 && stride % kElements == 0 && stride < kLongestStride);
+  };
+  return !p.wide_output && p.q.heads % Tiling::kRows == 0 && reinterpret_cast<uintptr_t>(p.o.data) % 16 == 0 &&
+         fits(p.o.heads, p.o.stride_head) && fits(p.o.tokens, p.o.stride_token) && fits(p.o.batch, p.o.stride_batch);
+}
+
 // O (64, 256) in fp32 and four scalars a thread, per multiplier.
 constexpr size_t kStateBytes = (Tiling::kColumns / 8 + 1) * 128 * 16 * size_t{Tiling::kMultipliers};
 
@@ -277,6 +288,15 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
   a.o_stride_batch = problem.o.stride_batch;
   a.o_stride_token = problem.o.stride_token;
   a.o_stride_head = problem.o.stride_head;
+  const bool bf16 = problem.dtype == TESSERA_BF16;
+  a.boxed_output = has_boxes(problem);
+  if (a.boxed_output) {
+    const TensorView& o = problem.o;  // the engine's rows are heads of a token
+    const TensorView rows{o.data, o.batch, o.heads, o.tokens, o.dims, o.stride_batch, o.stride_head, o.stride_token};
+    const Result<CUtensorMap> map = make_panel_map("o", rows, bf16, Tiling::kRows);
+    TESSERA_RETURN_IF_ERROR(map.status());
+    a.o_map = map.value();
+  }
   a.lse = problem.lse;
   a.row_max = problem.row_max;
   a.row_sum = problem.row_sum;
@@ -306,7 +326,6 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
     a.states = reinterpret_cast<float4*>(memory);
     a.tile_chunks = static_cast<int32_t>(mqa_512_tile_chunks(problem));
   }
-  const bool bf16 = problem.dtype == TESSERA_BF16;
   const bool fp8 = std::any_of(problem.segments, problem.segments + problem.count, [](const auto& s) { return s.fp8; });
   const auto launch = problem.q.dims == 512 ? (fp8    ? launch_mqa_512<Mqa512<512, true, true>>
                                                : bf16 ? launch_mqa_512<Mqa512<512, true>>

@@ -18,6 +18,7 @@ class MqaMultiplier {
   static constexpr int kBlocks = Layout::kGranule / 16;  // k16 blocks of a granule
   // O as two accumulators: ptxas has no room for one of 256 columns beside what a block of 512 threads starts with.
   static constexpr int kParts = Layout::kOwnGroups;
+  static constexpr int kAhead = 1;
   using Outputs = float[Layout::kColumns / 2];
   using Part = float[Layout::kColumns / 2 / kParts];
 
@@ -42,12 +43,13 @@ class MqaMultiplier {
         do {
           StateRows rows;
           rows.clear();
-          if (work == Words::kKeys) {
+          const bool has_keys = work == Words::kKeys;
+          if (has_keys) {
             to = chunk(o, rows, granules);
           }
           const uint32_t buffer = (granules - 1) % Layout::kBuffers;
-          chain.close(o, rows, to, used, tile, values_at(buffer), [&] {
-            if (work == Words::kKeys) {
+          chain.close(o, rows, to, used, tile, has_keys, values_at(buffer), [&] {
+            if (has_keys) {
               release(buffer, 0);
               release(buffer, 1);
             }
@@ -66,7 +68,8 @@ class MqaMultiplier {
 #pragma unroll 1
     while (true) {
       buffer = granules % Layout::kBuffers;
-      barrier_wait(base() + Layout::kWeighed + 8 * buffer, granules / Layout::kBuffers % 2);
+      const uint32_t parity = granules / Layout::kBuffers % 2;
+      barrier_wait(base() + Layout::kMoved + 8 * buffer, parity);
       ++granules;
       const int flags = uniform(load_shared(base() + Layout::kFlags + buffer * 16));
       const bool keep = (flags & Flags::kFresh) == 0;
@@ -78,6 +81,7 @@ class MqaMultiplier {
         }
       }
       ends = flags >> Flags::kEndShift;
+      barrier_wait(base() + Layout::kWeighed + 8 * buffer, parity);
       multiply(o, buffer, keep, ends == 0);
       if (ends != 0) {
         break;
@@ -91,7 +95,7 @@ class MqaMultiplier {
   // Gives back the group of a buffer that is a part of the own columns; every lane for what it has read: racecheck
   // orders an arrival by nothing else.
   __device__ __forceinline__ void release(uint32_t buffer, int part) const {
-    barrier_arrive(base() + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::kOwnGroups * multiplier_ + part));
+    barrier_arrive(base() + Layout::kEmpty + 8 * (Layout::kGroups * buffer + Layout::group_of_part(multiplier_, part)));
   }
 
   // R6 of a granule, which is given back group by group unless it has to be `done` with later. `keep`: it is not the
@@ -101,23 +105,24 @@ class MqaMultiplier {
     const uint64_t p = tile_descriptor<KMajorTile>(base() + Layout::kWeights + buffer * Layout::kWeightStep);
     static_assert(kParts == 2);
     const uint64_t v = tile_descriptor<Values>(values_at(buffer));
-    wgmma_fence();
+    const auto multiply_blocks = [&](int part, int first, int end) {
+      const uint64_t columns = v + static_cast<uint64_t>(Layout::group_of_part(0, part) * Layout::kGroupBytes >> 4);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const uint64_t columns =
-          v + static_cast<uint64_t>(part * Layout::kGroupPanels * panel_bytes(Layout::kGranule) >> 4);
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) {
+      for (int block = first; block < end; ++block) {
         wgmma_ss_values<kElement>(part_of(o, part), KMajorTile::step(p, Layout::kRows, block),
                                   Values::step(columns, block), block > 0 || keep);
       }
       wgmma_commit();
-    }
+    };
+    wgmma_fence();
+    multiply_blocks(0, 0, kBlocks);
+    multiply_blocks(1, 0, kAhead);
     wgmma_wait<1>();
     pin_registers(part_of(o, 0));
     if (done) {
       release(buffer, 0);
     }
+    multiply_blocks(1, kAhead, kBlocks);
     wgmma_wait<0>();
     pin_registers(part_of(o, 1));
     if (done) {
@@ -128,7 +133,7 @@ class MqaMultiplier {
   // The own columns of a buffer.
   __device__ __forceinline__ uint32_t values_at(uint32_t buffer) const {
     return base() + Layout::kKeys + buffer * Layout::kBufferBytes +
-           multiplier_ * Layout::kOwnGroups * Layout::kGroupPanels * panel_bytes(Layout::kGranule);
+           Layout::group_of_part(multiplier_, 0) * Layout::kGroupBytes;
   }
   __device__ __forceinline__ static Part& part_of(Outputs& o, int part) {
     return reinterpret_cast<Part&>(o[part * int{sizeof(Part) / sizeof(float)}]);

@@ -6,6 +6,7 @@
 #include "kernels/sm90/fmha_mqa_512/tiles.cuh"
 #include "kernels/sm90/ptx.cuh"
 #include "kernels/sm90/quad.cuh"
+#include "kernels/sm90/smem_tile.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace tessera::sm90 {
@@ -45,12 +46,11 @@ class MqaOutputs {
   __device__ __forceinline__ MqaOutputs(const MqaArguments& args, int multiplier)
       : args_(args), multiplier_(multiplier) {}
 
-  // R9 and R12 of `kPieces` pieces of O, the first of which is `piece`, of rows with these m and l. What is wanted of
-  // these two is stored, once per row if only one thread of those that have it `speaks`.
+  // R9 and R12 of `kPieces` pieces of O, the first of which is `piece`, of rows with these m and l, but for the
+  // rounding. What is wanted of these two is stored, once per row if only one thread of those that have it `speaks`.
   template <int kPieces>
   __device__ __forceinline__ void finish(float (&o)[4 * kPieces], int piece, const StateRows& rows, bool speaks,
                                          const MqaTile& tile) const {
-    static_assert(kPieces % kGroup == 0);
     // Places are found again for each step, so that they take no registers beside O.
     bool none[kRowsPerThread];
     finish_rows(o, rows, place_of(tile), speaks, none);
@@ -63,12 +63,18 @@ class MqaOutputs {
         o[i] = none[i / 2 % 2] ? 0.0F : o[i];
       }
     }
+  }
+
+  // Rounds and stores them.
+  template <int kPieces>
+  __device__ __forceinline__ void store(const float (&o)[4 * kPieces], int piece, const MqaTile& tile) const {
+    static_assert(kPieces % kGroup == 0);
     const Place where = place_of(tile);
     if (args_.wide_output) {
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
         if (where.stored[h]) {
-          store_wide<kPieces>(o, row_at<float>(where, h) + 8 * piece + thread_index() % 4 * 2, h);
+          store_wide<kPieces>(o, row_at<float>(where, piece, h) + thread_index() % 4 * 2, h);
         }
       }
       return;
@@ -76,15 +82,59 @@ class MqaOutputs {
     uint16_t* at[kRowsPerThread];
 #pragma unroll
     for (int h = 0; h < kRowsPerThread; ++h) {
-      at[h] = row_at<uint16_t>(where, h) + 8 * piece + thread_index() % 4 * 8;
+      at[h] = row_at<uint16_t>(where, piece, h) + thread_index() % 4 * 8;
     }
 #pragma unroll
     for (int i = 0; i < kPieces; i += kGroup) {
 #pragma unroll
       for (int h = 0; h < kRowsPerThread; ++h) {
-        store_narrow(&o[4 * i], at[h] + 8 * i, where.stored[h], h);
+        store_narrow(&o[4 * i], at[h] + MqaTiling::column_of_piece(0, i), where.stored[h], h);
       }
     }
+  }
+
+  // The same of all of a multiplier's pieces by the copy engine, as MqaArguments::boxed_output allows it: from `room`
+  // in shared memory, where its groups of columns of a granule are. Stores of rows take as long as two granules.
+  // Returns when `room` is free for the thread; `barrier` is a named one of the 128 threads.
+  template <int kPieces>
+  __device__ __forceinline__ void store_boxes(const float (&o)[4 * kPieces], const MqaTile& tile, uint32_t room,
+                                              uint32_t group_step, uint32_t barrier) const {
+    constexpr int kPanelPieces = kPanelColumns / 8;
+    constexpr int kGroupPanels = MqaTiling::kGroupColumns / kPanelColumns;
+    static_assert(kPieces == MqaTiling::kColumns / 8);
+    const auto panel_at = [&](int panel) {
+      return room + panel / kGroupPanels * group_step +
+             static_cast<uint32_t>(panel % kGroupPanels * panel_bytes(MqaTiling::kRows));
+    };
+    const int t = thread_index() % 128;
+    const int lane = t % 32;
+    const int row = t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+    for (int i = 0; i < kPieces; i += 2) {
+      const uint32_t pairs[4] = {
+          finish_pair<kElement>(o[4 * i], o[4 * i + 1]), finish_pair<kElement>(o[4 * i + 2], o[4 * i + 3]),
+          finish_pair<kElement>(o[4 * i + 4], o[4 * i + 5]), finish_pair<kElement>(o[4 * i + 6], o[4 * i + 7])};
+      store_matrices(
+          panel_at(i / kPanelPieces) + swizzled_offset(MqaTiling::kRows, row, (i % kPanelPieces + lane / 16) * 8),
+          pairs);
+    }
+    fence_async_proxy();
+    named_barrier_sync(barrier, 128);
+    if (t == 0) {
+      const int first = tile.get(Words::kFirstRow);
+      const int behind = divide(first, args_.heads);
+      const int head = first - behind * static_cast<int>(args_.heads.value);
+      const int token = tile.get(Words::kTensorToken) + behind;
+      const int batch = tile.get(Words::kBatch);
+#pragma unroll
+      for (int panel = 0; panel < kPieces / kPanelPieces; ++panel) {
+        store_box_as(&args_.o_map, panel_at(panel), MqaTiling::column_of_piece(multiplier_, panel * kPanelPieces), head,
+                     token, batch, read_once_policy());
+      }
+      store_commit();
+      store_wait_read<>();
+    }
+    __syncwarp();
   }
 
  private:
@@ -105,11 +155,11 @@ class MqaOutputs {
     }
     return where;
   }
-  // The multiplier's columns of a row of O.
+  // A row of O, from the multiplier's piece `piece` on.
   template <class T>
-  __device__ __forceinline__ T* row_at(const Place& where, int h) const {
+  __device__ __forceinline__ T* row_at(const Place& where, int piece, int h) const {
     return static_cast<T*>(args_.o) + where.batch * args_.o_stride_batch + where.token[h] * args_.o_stride_token +
-           where.head[h] * args_.o_stride_head + multiplier_ * MqaTiling::kColumns;
+           where.head[h] * args_.o_stride_head + MqaTiling::column_of_piece(multiplier_, piece);
   }
 
   // R9 but for the rounding to the dtype and the zeros of rows that have `none`.
@@ -156,8 +206,7 @@ class MqaOutputs {
   template <int kOutputs>
   __device__ __forceinline__ void turn_rows(float (&o)[kOutputs], int piece, const Place& where) const {
     const int pairs = args_.o_rope.rotary_dim / 2;
-    const int first = multiplier_ * MqaTiling::kColumns + 8 * piece + thread_index() % 4 * 2;
-    int pair = (first - MqaTiling::kValueDims) / 2 + pairs;
+    const int behind = pairs - MqaTiling::kValueDims / 2 + thread_index() % 4;
     const int64_t sequence = args_.cu_seqlens_q != nullptr ? 0 : where.batch * args_.seqlen_q;
     int position[kRowsPerThread];
 #pragma unroll
@@ -166,6 +215,7 @@ class MqaOutputs {
     }
 #pragma unroll 1
     for (int group = 0; group < kOutputs / kGroupOutputs; ++group) {
+      int pair = MqaTiling::column_of_piece(multiplier_, piece + group * kGroup) / 2 + behind;
 #pragma unroll
       for (int i = 0; i < kGroup; ++i, pair += 4) {
 #pragma unroll
@@ -202,8 +252,8 @@ class MqaOutputs {
   __device__ __forceinline__ static void store_wide(const float (&x)[4 * kPieces], float* row, int h) {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {  // -0 as +0
-      asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(row + 8 * i), "f"(__fadd_rn(x[4 * i + 2 * h], 0.0F)),
-                   "f"(__fadd_rn(x[4 * i + 2 * h + 1], 0.0F))
+      asm volatile("st.global.cs.v2.f32 [%0], {%1, %2};" ::"l"(row + MqaTiling::column_of_piece(0, i)),
+                   "f"(__fadd_rn(x[4 * i + 2 * h], 0.0F)), "f"(__fadd_rn(x[4 * i + 2 * h + 1], 0.0F))
                    : "memory");
     }
   }

@@ -10,13 +10,6 @@
 
 namespace tessera::sm90 {
 
-// Four 8 by 8 matrices of 16-bit elements; lane 8 j + r gives the address of row r of matrix j.
-__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&x)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(x[0]), "r"(x[1]),
-               "r"(x[2]), "r"(x[3])
-               : "memory");
-}
-
 template <class Tag>
 class MqaScorer {
   using Layout = MqaLayout<Tag::kHeadDim>;
@@ -28,11 +21,16 @@ class MqaScorer {
   static constexpr int kStepsOfPanel = kPanelColumns / 16;
 
   using Fetch = MqaFetch<Layout, Tag::kFp8>;
+  using RowTable = MqaRowTable<Layout, Tag::kFp8>;
   using Scores = float[kScores];  // S, then p
 
  public:
   __device__ __forceinline__ MqaScorer(const MqaArguments& args, uint32_t shared, int scorer)
-      : args_(args), shared_(shared), buffer_(static_cast<uint32_t>(scorer)), fetch_(args, shared, buffer_) {}
+      : args_(args),
+        shared_(shared),
+        buffer_(static_cast<uint32_t>(scorer)),
+        fetch_(args, shared, buffer_),
+        table_(args, shared, buffer_) {}
 
   __device__ __forceinline__ void run() {
     uint32_t granules = 0;  // so far, of both scorers
@@ -91,21 +89,22 @@ class MqaScorer {
     if (keys && granules % Layout::kScorers != buffer_) {
       place = skip(walk, place, granules);
     }
-    typename Fetch::Entries entries;
-    fetch_.ask(tile_, place, entries);
+    const int32_t first_entry = table_.ask(tile_, place);
     describe(round + 1);
+    table_.settle(tile_, place, first_entry, granules);
+    named_barrier_sync(1 + buffer_, 128);
     if (keys && !place.valid()) {  // no granule of the tile is the own one
       barrier_arrive(base() + Layout::kQEmpty);
     }
 #pragma unroll 1
     while (place.valid()) {
-      fetch_.fetch_granule(tile_, place, entries, granules / Layout::kBuffers % 2);
-      barrier_wait(base() + Layout::kQFull, tiles % 2 ^ 1U);
       const MqaPlace next = walk.next(place);
       uint32_t following = granules + 1;
       const MqaPlace own = next.valid() ? skip(walk, next, following) : next;
-      fetch_.ask(tile_, own, entries);
-      granule(walk, place, next, granules, !own.valid());
+      const int32_t entry = table_.ask(tile_, own);
+      fetch_.fetch_granule(table_, Tag::kFp8 && args_.segments[place.segment].fp8, granules / Layout::kBuffers % 2);
+      barrier_wait(base() + Layout::kQFull, tiles % 2 ^ 1U);
+      granule(walk, place, next, granules, !own.valid(), [&] { table_.settle(tile_, own, entry, following); });
       granules = following;
       place = own;
     }
@@ -116,22 +115,25 @@ class MqaScorer {
     return walk.next(place);
   }
 
-  // A granule, of number `number` in the block and followed by `next`. `last`: the own one of the tile.
+  // A granule, of number `number` in the block and followed by `next`. `last`: the own one of the tile. All threads
+  // call meanwhile() between two barriers of the warpgroup, when copies of the granule have been asked for.
+  template <class Meanwhile>
   __device__ __forceinline__ void granule(const MqaWalk& walk, const MqaPlace& place, const MqaPlace& next,
-                                          uint32_t number, bool last) const {
+                                          uint32_t number, bool last, const Meanwhile& meanwhile) const {
     const MqaSegment& segment = args_.segments[place.segment];
     const bool masked = walk.is_masked(segment, place);
     const uint32_t seen = masked ? seen_keys(place) : 0U;  // need not wait for keys
+    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
+    const int flags = uniform(opaque((walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift));
     Scores s;
-    score(s, Tag::kFp8 && segment.fp8);
+    score(s, Tag::kFp8 && segment.fp8, meanwhile);
     if (last) {
       barrier_arrive(base() + Layout::kQEmpty);
     }
     if (masked) {
-      mask(s, segment.page_table != nullptr && segment.sorted == nullptr ? seen & present_keys() : seen);
+      mask(s, segment.page_table != nullptr && segment.sorted == nullptr ? seen & present_keys(number) : seen);
     }
-    const int to = !next.valid() ? kMqaFinish : walk.is_fresh(next) ? level_between(place, next) : -1;
-    weigh(s, number, (walk.is_fresh(place) ? Flags::kFresh : 0) | (to + 1) << Flags::kEndShift);
+    weigh(s, number, flags);
   }
   // Where the chunk that ends with granule `last` goes when the next one begins with `next`.
   __device__ __forceinline__ static int level_between(const MqaPlace& last, const MqaPlace& next) {
@@ -142,10 +144,12 @@ class MqaScorer {
   }
 
   // R1 of the granule on its way to the own buffer.
-  __device__ __forceinline__ void score(Scores& s, bool fp8) const {
+  template <class Meanwhile>
+  __device__ __forceinline__ void score(Scores& s, bool fp8, const Meanwhile& meanwhile) const {
     const uint64_t q = tile_descriptor<KMajorTile>(base() + Layout::kQ);
     const uint64_t k = tile_descriptor<KMajorTile>(base() + Layout::kKeys + buffer_ * Layout::kBufferBytes);
     score_half<0>(s, q, k, fp8);
+    meanwhile();
     score_half<1>(s, q, k, fp8);
     wgmma_wait<0>();
     pin_registers(s);
@@ -186,7 +190,17 @@ class MqaScorer {
     const float u = ceil_of_product(mu, args_.c);
     const float after = u > __fadd_rn(m, kLazyThreshold) ? u : m;
     // Without any key so far O and l are 0, whatever they are multiplied with.
-    const float a = after == minus_infinity() ? 1.0F : power_of_drop(__fsub_rn(m, after));
+    float drop;  // power_of_drop(m - after), said in assembly, because ptxas makes branches of it otherwise
+    asm volatile(
+        "{\n"
+        ".reg .pred small;\n"
+        "setp.ge.f32 small, %1, %2;\n"
+        "ex2.approx.ftz.f32 %0, %1;\n"
+        "selp.f32 %0, %0, 0f00000000, small;\n"
+        "}\n"
+        : "=&f"(drop)
+        : "f"(__fsub_rn(m, after)), "f"(-kLargestDrop));
+    const float a = after == minus_infinity() ? 1.0F : drop;
     m = after;
     return a;
   }
@@ -223,6 +237,9 @@ class MqaScorer {
       store_pair(maxima_at(buffer_), make_float2(rows.m[0], rows.m[1]));
       store_pair(base() + Layout::kFactors + buffer_ * Layout::kFactorBytes + t / 4 * 8, make_float2(a[0], a[1]));
     }
+    if (t == 0) {
+      store_shared(base() + Layout::kFlags + buffer_ * 16, flags);
+    }
     barrier_arrive(base() + Layout::kMoved + 8 * buffer_);
     float offset[kRowsPerThread];
     weight_offsets(rows, args_.bias, offset);
@@ -239,9 +256,6 @@ class MqaScorer {
       uint32_t p[4];
       round_block<kElement>(&s[8 * block], p);
       store_matrices(weights + swizzled_offset(Layout::kRows, row, 16 * block + lane / 16 * 8), p);
-    }
-    if (t == 0) {
-      store_shared(base() + Layout::kFlags + buffer_ * 16, flags);
     }
     const bool ends = flags >> Flags::kEndShift != 0;
     if (!ends) {
@@ -301,8 +315,8 @@ class MqaScorer {
     return seen;
   }
   // Which of them have a page; once all warps have fetched.
-  __device__ __forceinline__ uint32_t present_keys() const {
-    const uint32_t absent = base() + Layout::kAbsent + buffer_ * Layout::kAbsentBytes + thread() % 4 * 2;
+  __device__ __forceinline__ uint32_t present_keys(uint32_t number) const {
+    const uint32_t absent = table_.absent_at(number) + thread() % 4 * 2;
     uint32_t present = ~0U;
 #pragma unroll
     for (int j = 0; j < Layout::kGranule / 8; ++j) {
@@ -344,6 +358,7 @@ class MqaScorer {
   uint32_t shared_;
   uint32_t buffer_;  // and number of the scorer
   Fetch fetch_;
+  RowTable table_;
   MqaTile tile_{};
 };
 
