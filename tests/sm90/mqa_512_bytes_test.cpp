@@ -52,6 +52,19 @@ TEST_P(Mqa512Bytes, MoreTilesThanBlocks) {
   check(mqa(64, 300, {310}));
 }
 
+// Rows of O that the copy engine stores, at tokens that only the device knows.
+TEST_P(Mqa512Bytes, PackedSequencesOfWholeTiles) {
+  for (const int32_t heads : {64, 128}) {
+    for (const int64_t padding : {0, 5}) {
+      FmhaSpec spec = mqa(heads, 1, {70, 0, 9, 64, 3});
+      spec.q_lengths = {3, 2, 0, 1, 3};
+      spec.packed_q = true;
+      spec.slot_padding = padding;
+      check(spec);
+    }
+  }
+}
+
 // Rows without keys are finished while keys of the block's next tile arrive.
 TEST_P(Mqa512Bytes, TilesWithoutKeysBetweenOthers) {
   std::vector<int64_t> lengths;

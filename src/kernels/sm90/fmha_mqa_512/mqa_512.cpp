@@ -69,6 +69,11 @@ int64_t tile_granules(const MqaProblem& p) {
   return granules;
 }
 
+// Tokens that the copy engine may store O at. Only cu_seqlens_q, which is on the device, says how many packed ones are.
+int64_t bound_of_tokens(const MqaProblem& p) {
+  return p.cu_seqlens_q != nullptr ? kLongest : p.o.tokens;
+}
+
 // Whether the copy engine can store O: a tile is 64 heads of a token, and strides are multiples of 16 bytes.
 bool has_boxes(const MqaProblem& p) {
   constexpr int64_t kElements = 16 / 2;
@@ -77,7 +82,8 @@ bool has_boxes(const MqaProblem& p) {
     return count <= 1 || (stride > 0 && stride % kElements == 0 && stride < kLongestStride);
   };
   return !p.wide_output && p.q.heads % Tiling::kRows == 0 && reinterpret_cast<uintptr_t>(p.o.data) % 16 == 0 &&
-         fits(p.o.heads, p.o.stride_head) && fits(p.o.tokens, p.o.stride_token) && fits(p.o.batch, p.o.stride_batch);
+         fits(p.o.heads, p.o.stride_head) && fits(bound_of_tokens(p), p.o.stride_token) &&
+         fits(p.o.batch, p.o.stride_batch);
 }
 
 // O (64, 256) in fp32 and four scalars a thread, per multiplier.
@@ -292,7 +298,8 @@ Status run_mqa_512(const MqaProblem& problem, int parts, int multiprocessors, cu
   a.boxed_output = has_boxes(problem);
   if (a.boxed_output) {
     const TensorView& o = problem.o;  // the engine's rows are heads of a token
-    const TensorView rows{o.data, o.batch, o.heads, o.tokens, o.dims, o.stride_batch, o.stride_head, o.stride_token};
+    const TensorView rows{o.data, o.batch,        o.heads,       bound_of_tokens(problem),
+                          o.dims, o.stride_batch, o.stride_head, o.stride_token};
     const Result<CUtensorMap> map = make_panel_map("o", rows, bf16, Tiling::kRows);
     TESSERA_RETURN_IF_ERROR(map.status());
     a.o_map = map.value();

@@ -125,7 +125,7 @@ class MqaOutputs {
       const int behind = divide(first, args_.heads);
       const int head = first - behind * static_cast<int>(args_.heads.value);
       const int token = tile.get(Words::kTensorToken) + behind;
-      const int batch = tile.get(Words::kBatch);
+      const int batch = args_.cu_seqlens_q != nullptr ? 0 : tile.get(Words::kBatch);  // packed rows are of one batch
 #pragma unroll
       for (int panel = 0; panel < kPieces / kPanelPieces; ++panel) {
         store_box_as(&args_.o_map, panel_at(panel), MqaTiling::column_of_piece(multiplier_, panel * kPanelPieces), head,
